@@ -1,0 +1,82 @@
+/*
+ * The audit record: the schema of the log, as plain data, and its one line of JSON. Slices are
+ * borrowed for the time of the call. Absent (empty slice, zero number where it says so) is left out,
+ * never written as null.
+ */
+#ifndef STILE_LOGGING_RECORD_H
+#define STILE_LOGGING_RECORD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "logging/reason.h"
+#include "logging/str.h"
+#include "logging/strbuf.h"
+
+enum record_event {
+	RECORD_REQUEST_START,
+	RECORD_REQUEST_END,
+	RECORD_REQUEST_DENY,
+	RECORD_TUNNEL_START,
+	RECORD_TUNNEL_END,
+	RECORD_TUNNEL_DENY,
+	RECORD_DNS_DENY,
+	RECORD_PROXY_START,
+	RECORD_PROXY_STOP,
+	RECORD_POLICY_LOAD,
+	RECORD_POLICY_REJECT,
+};
+
+#define RECORD_ID_LEN 20 /* characters of a request id, without terminator */
+#define RECORD_MS_NONE (-1)
+
+struct record_ms { /* milliseconds as microseconds; RECORD_MS_NONE when it did not happen */
+	int64_t dns_us, connect_us, tls_us, first_byte_us, total_us;
+};
+
+struct record {
+	struct timespec time; /* CLOCK_REALTIME; all zero: now */
+	enum record_event event;
+	struct str id, sandbox, client, listener;
+	struct str method, scheme, host;
+	uint16_t port; /* 0: absent */
+	struct str path;
+	bool has_path;	  /* an empty path is absent unless this is set */
+	struct str query; /* raw; redacted while being written */
+	bool has_query;
+	struct str http;  /* "1.1", "2" */
+	bool has_decision;
+	bool allow;
+	enum reason reason;
+	struct str rule, rule_at, policy, policy_version, credential;
+	bool credential_stripped; /* the client brought its own; its value is nowhere */
+	struct str upstream;
+	unsigned status; /* 0: absent */
+	bool has_bytes;
+	uint64_t bytes_out, bytes_in;
+	bool has_ms;
+	struct record_ms ms;
+	struct str tls_sni, tls_version, tls_alpn;
+	bool ech;
+	struct str error;	 /* a reason word */
+	struct str error_detail; /* for people: what exactly failed */
+};
+
+/* Appends one line with its '\n' to out. The result is valid JSON whatever the slices hold, and at
+ * most LIMIT_RECORD_BYTES long: longer values are cut and marked "[cut]". 0, or -1 when out had no
+ * room (then out is as before). Keys come in the order of logging/README.md. */
+int record_format(const struct record *r, struct strbuf *out);
+
+/* Writes query with the values of secret-looking keys as [redacted]: keys compare without case and
+ * after percent-decoding (token, key, secret, password, sig, signature, credential, code, ... as a
+ * whole word or as the end of a compound such as securityToken, exaApiKey, X-Amz-Signature). */
+void record_redact_query(struct str query, struct strbuf *out);
+
+/* A new id: RECORD_ID_LEN characters of base32 from time and randomness, sortable by time,
+ * terminated. Thread-safe. */
+void record_new_id(char ret_id[RECORD_ID_LEN + 1]);
+
+const char *record_event_word(enum record_event e);
+
+#endif

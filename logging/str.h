@@ -1,0 +1,53 @@
+/*
+ * A slice of bytes that somebody else owns: pointer and length, no terminator promised, NUL bytes
+ * possible. Everything that came off the wire travels as one of these.
+ */
+#ifndef STILE_LOGGING_STR_H
+#define STILE_LOGGING_STR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct str {
+	const char *p;
+	size_t n;
+};
+
+/* A literal as a slice. */
+#define STR(lit) ((struct str){(lit), sizeof(lit) - 1})
+#define STR_NONE ((struct str){NULL, 0})
+/* For printf: printf("%.*s", STR_FMT(s)); only for text that is known to be printable. */
+#define STR_FMT(s) (int)(s).n, (s).p
+
+/* NULL gives the empty slice. */
+struct str str_from_c(const char *c);
+struct str str_from(const void *p, size_t n);
+
+bool str_eq(struct str a, struct str b);
+/* ASCII case only (RFC 9110 section 5.1: field names; section 2.5 of RFC 9112: schemes). */
+bool str_eq_nocase(struct str a, struct str b);
+bool str_starts(struct str s, struct str prefix);
+bool str_ends(struct str s, struct str suffix);
+/* memcmp order, the shorter first. */
+int str_cmp(struct str a, struct str b);
+
+/* Position of the first `c` in s, or -1. */
+ptrdiff_t str_find(struct str s, char c);
+/* s without its first n bytes (n past the end gives the empty slice). */
+struct str str_skip(struct str s, size_t n);
+/* The first n bytes of s. */
+struct str str_head(struct str s, size_t n);
+/* Without SP and HTAB at both ends (OWS, RFC 9110 section 5.6.3). */
+struct str str_trim_ows(struct str s);
+/* Cuts *rest at the first `sep`: returns what stands before it and leaves what stands behind it in
+ * *rest; at the last piece *rest becomes STR_NONE (p == NULL). */
+struct str str_split(struct str *rest, char sep);
+
+/* 1*DIGIT, nothing else, no overflow (RFC 9110 section 8.6). 0, or -1 and *ret is untouched. */
+int str_to_u64(struct str s, uint64_t *ret);
+
+/* A heap copy with a terminator; NULL when memory is out. The caller frees it. */
+char *str_dup(struct str s);
+
+#endif

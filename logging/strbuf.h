@@ -1,0 +1,47 @@
+/*
+ * Text that grows up to a bound given at birth. Past the bound it stops taking bytes and says so
+ * (`overflowed`): it never grows beyond, and never fails in the middle of a caller's work. The data
+ * is always NUL-terminated (the terminator is not counted).
+ */
+#ifndef STILE_LOGGING_STRBUF_H
+#define STILE_LOGGING_STRBUF_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "logging/attrs.h"
+#include "logging/str.h"
+
+struct strbuf {
+	/* owned */
+	char *data; /* NULL until the first byte */
+	/* plain */
+	size_t len;
+	size_t cap;
+	size_t max;
+	bool overflowed; /* a byte was dropped: bound reached or memory out */
+};
+
+void strbuf_init(struct strbuf *b, size_t max);
+void strbuf_clear(struct strbuf *b); /* frees; the buffer may be used again with the same max */
+void strbuf_wipe(struct strbuf *b);  /* strbuf_clear after OPENSSL_cleanse-like wiping */
+void strbuf_reset(struct strbuf *b); /* empties, keeps the memory */
+
+void strbuf_add(struct strbuf *b, struct str s);
+void strbuf_addc(struct strbuf *b, char c);
+void strbuf_adds(struct strbuf *b, const char *c);
+void strbuf_addu(struct strbuf *b, unsigned long long n); /* decimal */
+void strbuf_addf(struct strbuf *b, const char *fmt, ...) ATTR_PRINTF(2, 3);
+void strbuf_vaddf(struct strbuf *b, const char *fmt, va_list ap);
+/* Adds s for human eyes: control characters, DEL, invalid UTF-8, C1, bidi controls and line
+ * separators as \xNN or \uNNNN, so that nothing reaches a terminal that could move its cursor. */
+void strbuf_add_printable(struct strbuf *b, struct str s);
+
+struct str strbuf_str(const struct strbuf *b);
+const char *strbuf_cstr(const struct strbuf *b); /* "" when empty; valid until the next change */
+/* Hands the memory over: the caller frees the result. NULL if nothing was ever added or on
+ * overflow. The buffer is empty afterwards. */
+char *strbuf_take(struct strbuf *b);
+
+#endif
