@@ -1,0 +1,38 @@
+#!/bin/sh
+# Installs the Debian packages that stile needs, if any is missing: `build` for compiling, `test` for
+# the test suite, `lint` for the linters. Asks for root (sudo) only when there is something to install.
+set -eu
+
+build="gcc make pkg-config libc6-dev libevent-dev libssl-dev libyaml-dev libc-ares-dev libnghttp2-dev
+ libjansson-dev libseccomp-dev bubblewrap ca-certificates"
+test="libcmocka-dev python3 python3-pytest python3-pytest-xdist python3-requests python3-aiohttp
+ python3-cryptography curl wget git nodejs openssl iproute2 strace procps util-linux man-db"
+lint="clang clang-tidy clang-format cppcheck libclang-rt-14-dev llvm"
+
+want=
+for group in "$@"; do
+	case $group in
+	build) want="$want $build" ;;
+	test) want="$want $build $test" ;;
+	lint) want="$want $build $lint" ;;
+	*) echo "install-deps.sh: unknown group $group (build, test or lint)" >&2; exit 2 ;;
+	esac
+done
+
+missing=
+for p in $want; do
+	dpkg-query -W -f '${db:Status-Status}\n' "$p" 2>/dev/null | grep -qx installed || {
+		# A tool that is already there from elsewhere (nodejs from its makers) will do.
+		[ "$p" = nodejs ] && command -v node >/dev/null && continue
+		missing="$missing $p"
+	}
+done
+[ -n "$missing" ] || exit 0
+
+command -v apt-get >/dev/null || {
+	echo "stile: these packages are missing and this is no Debian:$missing" >&2; exit 1; }
+sudo=
+[ "$(id -u)" = 0 ] || sudo=sudo
+echo "installing:$missing"
+$sudo apt-get update -qq
+DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends $missing >/dev/null
