@@ -1,0 +1,99 @@
+/*
+ * The whole configuration file as plain data: what `serve`, `run`, `check` and `explain` read. Loading
+ * touches the file itself and nothing else: no listener is opened, no secret read, no name looked up.
+ */
+#ifndef STILE_POLICY_CONFIG_H
+#define STILE_POLICY_CONFIG_H
+
+#include "policy/policy.h"
+#include "policy/yaml.h"
+
+enum config_log_wait { CONFIG_WAIT_WRITTEN, CONFIG_WAIT_SYNCED, CONFIG_WAIT_NONE };
+
+struct config_listener {
+	/* owned */
+	char *name;	   /* "proxy-0" unless given by `name:` */
+	char *unix_path;   /* NULL for TCP */
+	char *policy_name; /* resolved: never NULL after a load without faults */
+	/* plain */
+	struct ipaddr addr;
+	uint16_t port; /* 0: any free one, printed at start */
+	unsigned unix_mode; /* `mode:`, default 0660 */
+	/* borrowed from the config */
+	struct policy *policy;
+};
+
+struct config_host { /* one entry of upstream.hosts */
+	struct host name;
+	struct ipaddr *addrs; /* owned */
+	size_t addrs_n;
+};
+
+enum credential_source { CREDENTIAL_FROM_FILE, CREDENTIAL_FROM_ENV };
+enum credential_as { CREDENTIAL_AS_BEARER, CREDENTIAL_AS_BASIC, CREDENTIAL_AS_HEADER, CREDENTIAL_AS_QUERY };
+
+struct config_credential {
+	/* owned */
+	char *name;
+	char *from;	/* path or variable */
+	char *as_name;	/* header or query key; NULL otherwise */
+	char *username; /* AS_BASIC: `as: {basic: USER}`; NULL: the secret is "user:password" */
+	/* plain */
+	enum credential_source source;
+	enum credential_as as;
+	uint32_t line, col;
+};
+
+/* `limits:`; each starts at its default of limits.h. */
+struct config_limits {
+	uint64_t connections, connections_per_address;
+	uint64_t head_bytes;
+	uint64_t head_ms, client_idle_ms, dns_ms, dial_ms, tls_ms, first_byte_ms, body_idle_ms;
+	uint64_t tunnel_idle_ms, tunnel_life_ms, drain_ms;
+	uint64_t workers; /* 0: one a core */
+};
+
+struct config {
+	/* owned */
+	char *file;
+	char version_hash[17]; /* first 16 hex digits of the file's SHA-256 */
+	struct config_listener *listeners;
+	size_t listeners_n;
+	char *ca_dir; /* NULL: default */
+	char **trust; /* PEM files; "system" stands for the system's roots */
+	size_t trust_n;
+	struct config_host *hosts;
+	size_t hosts_n;
+	char **dns_servers; /* `upstream.dns: [127.0.0.1:5353]`; NULL: the system's */
+	size_t dns_servers_n;
+	char *log_to; /* NULL: stdout */
+	char *user;   /* `user:`; NULL: stay who we are */
+	struct config_credential *credentials;
+	size_t credentials_n;
+	struct policy **policies; /* counted */
+	size_t policies_n;
+	/* plain */
+	enum config_log_wait log_wait;
+	struct config_limits limits;
+	/* counted: the config itself */
+	int refs;
+};
+
+/* Reads a file (or text, for tests and --allow). Every fault of the file is in f, warnings included.
+ * 0 and *ret (one reference) when there is no error; -1 otherwise. A missing or unreadable file is
+ * a fault with line 0. */
+int config_load_file(const char *path, struct config **ret, struct faults *f) ATTR_NODISCARD;
+int config_load_text(const char *file, struct str text, struct config **ret, struct faults *f)
+	ATTR_NODISCARD;
+/* `run --allow TARGET`: rules for each target appended to the policy `name` of c (created if c is
+ * NULL: then a config with only that). Faults name the flag. */
+int config_with_allows(struct config *c, const char *const *targets, size_t targets_n,
+		       struct config **ret, struct faults *f) ATTR_NODISCARD;
+struct config *config_ref(struct config *c);
+void config_unref(struct config *c); /* NULL is accepted; thread-safe */
+struct policy *config_policy(const struct config *c, const char *name);
+const struct config_credential *config_credential(const struct config *c, const char *name);
+/* Every key that a file may have, dotted ("listen[].proxy"), NULL-terminated: the docs are tested against it. */
+const char *const *config_keys(void);
+
+#endif

@@ -1,0 +1,35 @@
+/*
+ * Hosts: a DNS name, an IPv4 or an IPv6 address, each in its one spelling. Names are lower-case
+ * A-labels without a trailing dot (RFC 1035 section 2.3.4, RFC 3986 section 3.2.2, underscores
+ * admitted); an address in any other spelling (octal, hexadecimal, short, decimal) is refused, never
+ * read. It resolves nothing.
+ */
+#ifndef STILE_POLICY_HOSTNAME_H
+#define STILE_POLICY_HOSTNAME_H
+
+#include "logging/err.h"
+#include "logging/limits.h"
+#include "policy/ipaddr.h"
+
+enum host_kind { HOST_NONE, HOST_NAME, HOST_IPV4, HOST_IPV6 };
+
+struct host {
+	enum host_kind kind;
+	uint8_t len;
+	/* Canonical text, terminated: the name, or the address without brackets. */
+	char text[LIMIT_HOST_BYTES + 1];
+	struct ipaddr addr; /* HOST_IPV4 and HOST_IPV6 only */
+};
+
+/* Reads the host of a request or a rule; an IPv6 address stands in brackets. 0, or -1 with
+ * REASON_MALFORMED_REQUEST (not a host at all) or REASON_AMBIGUOUS_URL (a host that other readers
+ * would take for something else: 0x7f.1, 127.1, a name whose last label is numeric). */
+int host_parse(struct str in, struct host *ret, struct err *e) ATTR_NODISCARD;
+/* From an address, e.g. of a transparent connection. */
+void host_from_ipaddr(const struct ipaddr *a, struct host *ret);
+bool host_eq(const struct host *a, const struct host *b);
+struct str host_str(const struct host *h);
+/* As in a URL: brackets around IPv6. */
+void host_add_url(const struct host *h, struct strbuf *out);
+
+#endif

@@ -1,0 +1,30 @@
+/*
+ * Path patterns of rules: `*` is any run of characters within one segment, `**` is any number of
+ * whole segments, none included; the rest is itself, case-sensitive. The pattern is brought into the
+ * canonical form of url.h when it is compiled. Matching is linear in path x pattern at worst, without
+ * recursion on the input.
+ */
+#ifndef STILE_POLICY_PATTERN_H
+#define STILE_POLICY_PATTERN_H
+
+#include "logging/err.h"
+#include "logging/str.h"
+
+struct pattern; /* immutable once compiled */
+
+/* `text` starts with '/'. 0, or -1: dot segments, broken escapes, a `**` that is not a whole segment,
+ * a query or fragment. */
+int pattern_compile(struct str text, struct pattern **ret, struct err *e) ATTR_NODISCARD;
+void pattern_free(struct pattern *p);
+
+/* Allow: the one canonical path. */
+bool pattern_match(const struct pattern *p, struct str path);
+/* Deny: every form that an upstream might take the path for: as it is; percent-decoded (once and
+ * repeatedly, until nothing changes or a bound is met: then it matches); slashes collapsed; `;params` cut from each
+ * segment; backslashes as slashes; dot segments resolved; trailing slash and trailing dots or blanks
+ * dropped; ASCII case folded on both sides; and these together. */
+bool pattern_match_broad(const struct pattern *p, struct str path);
+/* Could pattern p match a path that q matches too? For `check`: a conservative yes is allowed. */
+bool pattern_covers(const struct pattern *p, const struct pattern *q);
+
+#endif

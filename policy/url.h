@@ -1,0 +1,58 @@
+/*
+ * The canonical URL: what a rule is compared with, what is logged and what is sent upstream are
+ * written from this one form (RFC 3986 section 6.2.2, stricter). Refused as ambiguous_url: dot
+ * segments in any spelling, backslashes, control characters, NUL, userinfo, fragments, broken
+ * escapes, odd spellings of addresses. Unreserved escapes are decoded, the others get upper-case
+ * hex; %2F stays one character of its segment; empty segments stay. A fixed point: parsing the
+ * canonical text gives the same text.
+ */
+#ifndef STILE_POLICY_URL_H
+#define STILE_POLICY_URL_H
+
+#include "logging/err.h"
+#include "logging/strbuf.h"
+#include "policy/hostname.h"
+
+enum scheme { SCHEME_NONE, SCHEME_HTTP, SCHEME_HTTPS, SCHEME_TCP };
+
+struct url {
+	/* owned */
+	char *mem; /* holds path and query */
+	/* plain; slices point into mem */
+	enum scheme scheme;
+	struct host host;
+	uint16_t port; /* never 0 */
+	struct str path;  /* starts with '/'; for `OPTIONS *` it is "*" */
+	struct str query; /* without the '?' */
+	bool has_query;	  /* `/x?` keeps its empty query */
+};
+
+const char *scheme_word(enum scheme s);
+/* 80, 443; 0 for SCHEME_TCP, which has none. */
+uint16_t scheme_default_port(enum scheme s);
+
+/* absolute-form (RFC 9112 section 3.2.2): http://host[:port][/path][?query]; no path becomes "/".
+ * 0, or -1 with REASON_MALFORMED_REQUEST or REASON_AMBIGUOUS_URL. Everything that could be read is in
+ * *ret even on failure (for the log): call url_clear in both cases. */
+int url_parse_absolute(struct str in, struct url *ret, struct err *e) ATTR_NODISCARD;
+/* origin-form (section 3.2.1) within a known scheme, host and port. */
+int url_parse_origin_form(enum scheme scheme, const struct host *host, uint16_t port, struct str in,
+			  struct url *ret, struct err *e) ATTR_NODISCARD;
+/* authority-form of CONNECT (section 3.2.3): host:port, the port spelled out, 1 to 65535. */
+int url_parse_authority(struct str in, struct host *ret_host, uint16_t *ret_port, struct err *e)
+	ATTR_NODISCARD;
+/* The value of Host or :authority: host[:port]; without a port it is default_port. Userinfo is
+ * refused. */
+int url_parse_host_field(struct str in, uint16_t default_port, struct host *ret_host,
+			 uint16_t *ret_port, struct err *e) ATTR_NODISCARD;
+void url_clear(struct url *u);
+
+/* The value for Host: host, with the port unless it is the scheme's default. */
+void url_add_authority(const struct url *u, struct strbuf *out);
+/* path and query as sent upstream. */
+void url_add_target(const struct url *u, struct strbuf *out);
+/* The whole: scheme://authority/path?query. */
+void url_add(const struct url *u, struct strbuf *out);
+
+
+#endif
