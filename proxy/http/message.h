@@ -1,0 +1,85 @@
+/*
+ * The canonical request and response: what every wire format is read into and written from. Fields
+ * that belong to one hop (RFC 9110 section 7.6.1) are not in here: framing, connection and upgrade
+ * are members, and each side writes its own.
+ */
+#ifndef STILE_PROXY_HTTP_MESSAGE_H
+#define STILE_PROXY_HTTP_MESSAGE_H
+
+#include "policy/url.h"
+
+enum http_version { HTTP_VERSION_NONE, HTTP_10, HTTP_11, HTTP_2 };
+
+struct field {
+	struct str name, value; /* value without surrounding OWS */
+};
+
+struct fields {
+	/* owned */
+	struct field *v; /* slices point into the message's mem, or are static */
+	/* plain */
+	size_t n, cap;
+};
+
+enum body_kind {
+	BODY_NONE,
+	BODY_LENGTH,  /* exactly `length` bytes; may be 0 where the message said so */
+	BODY_CHUNKED, /* unknown length with an end */
+	BODY_CLOSE,   /* responses only: until the connection ends */
+};
+
+enum target_form { TARGET_ORIGIN, TARGET_ABSOLUTE, TARGET_AUTHORITY };
+
+struct request {
+	/* owned */
+	char *mem; /* the head's bytes; slices below point here */
+	struct fields fields;
+	struct url url; /* CONNECT: host and port alone */
+	/* plain */
+	enum http_version version;
+	enum target_form form;
+	struct str method;
+	enum body_kind body;
+	uint64_t length;
+	bool keep_alive;      /* the client wants the connection kept */
+	bool expect_continue;
+	bool te_trailers;
+	struct str upgrade;   /* the Upgrade value when Connection names it; empty: none */
+	struct str accept;    /* for the form of our own answers */
+	struct str raw_target; /* as it came, for the record of a request that could not be read */
+	struct str raw_host;
+};
+
+struct response {
+	/* owned */
+	char *mem;
+	struct fields fields;
+	/* plain */
+	enum http_version version;
+	unsigned status;
+	struct str reason;
+	enum body_kind body;
+	uint64_t length;	 /* BODY_LENGTH */
+	bool has_content_length; /* for HEAD and 304: `content_length` is told on, no body follows */
+	uint64_t content_length;
+	bool keep_alive; /* the origin's connection may be used again */
+	struct str upgrade;
+};
+
+void request_init(struct request *r);
+void request_clear(struct request *r);
+void response_init(struct response *r);
+void response_clear(struct response *r);
+
+/* -1 when memory is out or LIMIT_HEAD_FIELDS is reached. */
+int fields_add(struct fields *f, struct str name, struct str value) ATTR_NODISCARD;
+/* The first of that name (ASCII case folded), or NULL. */
+const struct field *fields_get(const struct fields *f, struct str name);
+/* Removes all of that name; how many there were. */
+size_t fields_remove(struct fields *f, struct str name);
+void fields_clear(struct fields *f);
+
+bool method_is_safe(struct str method);	      /* RFC 9110 section 9.2.1 */
+bool method_is_idempotent(struct str method); /* section 9.2.2 */
+
+#endif

@@ -1,0 +1,30 @@
+/*
+ * The proxy's own answers: status line, Proxy-Status (RFC 9209), Cache-Control and a body that people
+ * and agents can act on, text or JSON by Accept. Nothing in them tells what the allowlist holds
+ * beyond the request made.
+ */
+#ifndef STILE_PROXY_HTTP_REPLY_H
+#define STILE_PROXY_HTTP_REPLY_H
+
+#include "proxy/http/message.h"
+
+struct reply {
+	enum reason reason;
+	struct str detail; /* one sentence; made printable while being written */
+	struct str id;	   /* of the record */
+	struct str accept; /* of the request; JSON unless text/plain or text/html is preferred */
+	bool head;	   /* answer to HEAD: no body bytes, the same Content-Length */
+	bool keep;	   /* else Connection: close */
+	unsigned status;   /* 0: the reason's own */
+};
+
+/* "HTTP/1.1 403 Forbidden ..." whole, body included; the reason phrase names the reason word. 405 carries Allow,
+ * 407 Proxy-Authenticate, 429/503 Retry-After. */
+void reply_write(const struct reply *r, struct strbuf *out);
+/* "HTTP/1.1 200 Connection established" for CONNECT: no framing fields (RFC 9110 section 9.3.6). */
+struct str reply_connect_ok(void);
+struct str reply_continue(void); /* "HTTP/1.1 100 Continue" */
+/* The standard phrase of a status, "" if unknown. */
+const char *reply_phrase(unsigned status);
+
+#endif

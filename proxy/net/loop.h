@@ -1,0 +1,51 @@
+/*
+ * One event loop, one thread: timers, the graveyard, work for the end of a turn, and a mailbox
+ * that other threads may post to. Everything above net/ sees time and events through this file and
+ * stream.h alone, so a test can put a fake clock and a fake network in their place.
+ */
+#ifndef STILE_PROXY_NET_LOOP_H
+#define STILE_PROXY_NET_LOOP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "logging/err.h"
+
+struct event_base;
+struct loop;
+
+int loop_new(struct loop **ret, struct err *e) ATTR_NODISCARD;
+void loop_free(struct loop *l); /* empties the graveyard; everything on it must be gone before */
+/* Runs until loop_stop. */
+void loop_run(struct loop *l);
+void loop_stop(struct loop *l); /* on the loop's own thread */
+struct event_base *loop_base(struct loop *l); /* for net/ only */
+
+/* CLOCK_MONOTONIC in microseconds, read once a turn and cached. */
+int64_t loop_now_us(struct loop *l);
+/* The same, read now. */
+int64_t loop_clock_us(struct loop *l);
+
+/* Frees obj with free_fn after the current turn: nothing is freed inside a callback. */
+void loop_bury(struct loop *l, void *obj, void (*free_fn)(void *obj));
+/* Called at the end of each turn in which something happened, in the order of registration; for the
+ * batch of log records. At most four. */
+void loop_on_turn_end(struct loop *l, void (*fn)(void *arg), void *arg);
+
+/* Calls fn(arg) on the loop's thread, soon. From any thread. -1 only when memory is out. */
+int loop_post(struct loop *l, void (*fn)(void *arg), void *arg);
+
+/* A one-shot timer, embedded in its owner. */
+struct timer {
+	struct loop *loop; /* borrowed */
+	void (*fn)(void *arg);
+	void *arg;
+	void *impl; /* owned */
+	bool armed;
+};
+int timer_init(struct timer *t, struct loop *l, void (*fn)(void *arg), void *arg) ATTR_NODISCARD;
+void timer_clear(struct timer *t); /* stops it; accepts a zeroed timer */
+void timer_arm(struct timer *t, uint64_t ms); /* again: moves the deadline */
+void timer_stop(struct timer *t);
+
+#endif

@@ -1,0 +1,28 @@
+/*
+ * Idle upstream connections, kept for reuse by key. The key holds everything that must agree: scheme,
+ * host, port, policy and its version, sandbox, the ranges under which the address was judged.
+ * A kept connection that the origin closes, or on which it speaks unasked, is dropped at
+ * once.
+ */
+#ifndef STILE_PROXY_NET_POOL_H
+#define STILE_PROXY_NET_POOL_H
+
+#include "logging/str.h"
+#include "policy/ipaddr.h"
+#include "proxy/net/stream.h"
+
+struct pool; /* one a worker */
+
+int pool_new(struct loop *l, size_t max, size_t max_per_key, uint64_t idle_ms, struct pool **ret,
+	     struct err *e) ATTR_NODISCARD;
+void pool_free(struct pool *p); /* closes all */
+/* Keeps s (taken over, always): over a bound the oldest goes. addr:port is where it leads. */
+void pool_put(struct pool *p, struct str key, struct stream *s, const struct ipaddr *addr,
+	      uint16_t port);
+/* The freshest for key, or NULL; the caller owns it and sets itself as its owner. */
+struct stream *pool_take(struct pool *p, struct str key, struct ipaddr *ret_addr,
+			 uint16_t *ret_port);
+void pool_close_all(struct pool *p);
+size_t pool_size(const struct pool *p);
+
+#endif
