@@ -1,8 +1,12 @@
 /*
- * Path patterns of rules: `*` is any run of characters within one segment, `**` is any number of
- * whole segments, none included; the rest is itself, case-sensitive. The pattern is brought into the
- * canonical form of url.h when it is compiled. Matching is linear in path x pattern at worst, without
- * recursion on the input.
+ * Path patterns of rules: `*` is any run of characters within one segment, the empty run included
+ * (an escape such as %2F is one character of its segment); `**` is any number of whole segments,
+ * none included; the rest is itself, case-sensitive. The pattern is brought into the canonical form
+ * of url.h when it is compiled. So:
+ *   /a/**  matches /a, /a/, /a/b and /a/b/c, not /ab
+ *   /a/*   matches /a/ and /a/b, not /a and not /a/b/c; it matches /a/@scope%2Fname
+ *   /      matches / alone
+ * Matching is linear in path x pattern at worst, without recursion on the input.
  */
 #ifndef STILE_POLICY_PATTERN_H
 #define STILE_POLICY_PATTERN_H
@@ -15,7 +19,9 @@ struct pattern; /* immutable once compiled */
 /* `text` starts with '/'. 0, or -1: dot segments, broken escapes, a `**` that is not a whole segment,
  * a query or fragment. */
 int pattern_compile(struct str text, struct pattern **ret, struct err *e) ATTR_NODISCARD;
-void pattern_free(struct pattern *p);
+void pattern_free(struct pattern *p); /* NULL is accepted */
+/* The pattern in its canonical spelling; lives as long as the pattern. */
+struct str pattern_str(const struct pattern *p);
 
 /* Allow: the one canonical path. */
 bool pattern_match(const struct pattern *p, struct str path);
@@ -24,6 +30,14 @@ bool pattern_match(const struct pattern *p, struct str path);
  * segment; backslashes as slashes; dot segments resolved; trailing slash and trailing dots or blanks
  * dropped; ASCII case folded on both sides; and these together. */
 bool pattern_match_broad(const struct pattern *p, struct str path);
+
+/* The same for many deny rules and one path: the forms are made once. `path` is borrowed and must live
+ * as long as the forms. NULL when memory is out, which pattern_match_forms takes for a match. */
+struct pattern_forms;
+struct pattern_forms *pattern_forms_new(struct str path);
+void pattern_forms_free(struct pattern_forms *f); /* NULL is accepted */
+bool pattern_match_forms(const struct pattern *p, const struct pattern_forms *f);
+
 /* Could pattern p match a path that q matches too? For `check`: a conservative yes is allowed. */
 bool pattern_covers(const struct pattern *p, const struct pattern *q);
 
