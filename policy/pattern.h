@@ -2,10 +2,10 @@
  * Path patterns of rules: `*` is any run of characters within one segment, the empty run included
  * (an escape such as %2F is one character of its segment); `**` is any number of whole segments,
  * none included; the rest is itself, case-sensitive. The pattern is brought into the canonical form
- * of url.h when it is compiled. So:
- *   /a/**  matches /a, /a/, /a/b and /a/b/c, not /ab
- *   /a/*   matches /a/ and /a/b, not /a and not /a/b/c; it matches /a/@scope%2Fname
- *   /      matches / alone
+ * of url.h when it is compiled. So a `**` at the end of /a also covers /a itself, /a/ and /a/b/c,
+ * not /ab; a `*` as last segment covers /a/, /a/b and /a/@scope%2Fname, not /a and not /a/b/c; the
+ * pattern
+ * "/" covers / alone. There is no way to write a literal `*`.
  * Matching is linear in path x pattern at worst, without recursion on the input.
  */
 #ifndef STILE_POLICY_PATTERN_H
@@ -16,8 +16,8 @@
 
 struct pattern; /* immutable once compiled */
 
-/* `text` starts with '/'. 0, or -1: dot segments, broken escapes, a `**` that is not a whole segment,
- * a query or fragment. */
+/* `text` starts with '/'. 0, or -1: dot segments, broken escapes, a `**` that is not a whole
+ * segment, a query or fragment. */
 int pattern_compile(struct str text, struct pattern **ret, struct err *e) ATTR_NODISCARD;
 void pattern_free(struct pattern *p); /* NULL is accepted */
 /* The pattern in its canonical spelling; lives as long as the pattern. */
@@ -26,13 +26,14 @@ struct str pattern_str(const struct pattern *p);
 /* Allow: the one canonical path. */
 bool pattern_match(const struct pattern *p, struct str path);
 /* Deny: every form that an upstream might take the path for: as it is; percent-decoded (once and
- * repeatedly, until nothing changes or a bound is met: then it matches); slashes collapsed; `;params` cut from each
- * segment; backslashes as slashes; dot segments resolved; trailing slash and trailing dots or blanks
- * dropped; ASCII case folded on both sides; and these together. */
+ * repeatedly, until nothing changes or a bound is met: then it matches); slashes collapsed;
+ * `;params` cut from each segment; backslashes as slashes; dot segments resolved; trailing slash
+ * and trailing dots or blanks dropped; ASCII case folded on both sides; and these together. */
 bool pattern_match_broad(const struct pattern *p, struct str path);
 
-/* The same for many deny rules and one path: the forms are made once. `path` is borrowed and must live
- * as long as the forms. NULL when memory is out, which pattern_match_forms takes for a match. */
+/* The same for many deny rules and one path: the forms are made once. `path` is borrowed and must
+ * live as long as the forms. NULL when memory is out, which pattern_match_forms takes for a match.
+ */
 struct pattern_forms;
 struct pattern_forms *pattern_forms_new(struct str path);
 void pattern_forms_free(struct pattern_forms *f); /* NULL is accepted */
