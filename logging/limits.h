@@ -24,6 +24,9 @@
 #define LIMIT_HOST_BYTES  253
 #define LIMIT_LABEL_BYTES 63
 #define LIMIT_URL_BYTES	  (LIMIT_TARGET_BYTES + LIMIT_HOST_BYTES + 64)
+/* Deny rules: how often a path is decoded, and the room for all its forms. Beyond: it is denied. */
+#define LIMIT_PATH_DECODES     4
+#define LIMIT_PATH_FORMS_BYTES (16 * LIMIT_TARGET_BYTES)
 
 /* TLS. */
 #define LIMIT_CLIENTHELLO_BYTES 16384

@@ -1,0 +1,642 @@
+/*
+ * Compiles path patterns and matches paths: narrowly for allow rules (the one canonical path),
+ * broadly for deny rules (every form that an upstream might take the path for). The broad side
+ * makes a bounded set of forms of the path; what goes beyond the bound, and memory that runs out,
+ * count as a match, so a trick that is too deep to follow is denied. Knows nothing of hosts and
+ * rules; called by load.c (compile) and policy.c (match).
+ */
+#include "policy/pattern.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "logging/limits.h"
+#include "policy/url.h"
+
+/* The forms of one round of decoding differ in four yes-or-no questions (enum form_bit). */
+#define FORMS_MAX (LIMIT_PATH_DECODES * 16)
+
+/* Bytes that stand for what no decoded byte must be mistaken for. Decoded control characters become
+ * OTHER_CONTROL on both sides, so these three are free. */
+#define WILD	      '\x01' /* a `*` of the pattern, not a decoded %2A */
+#define OTHER_CONTROL '\x02'
+#define KEPT_SLASH    '\x03' /* a decoded %2F that is still one character of its segment */
+
+struct segment {
+	struct str text; /* borrowed from the list's text */
+	bool any;	 /* `**` */
+	bool glob;	 /* holds a wildcard */
+};
+
+struct segment_list {
+	char *text;	   /* owned */
+	struct segment *v; /* owned */
+	size_t n;
+};
+
+struct pattern {
+	/* owned */
+	struct segment_list narrow; /* the canonical pattern; its text is what pattern_str gives */
+	struct segment_list split;  /* broad: decoded, lower case, %2F as a slash */
+	struct segment_list
+		kept; /* broad: the same with %2F in its segment; empty if there is none */
+	/* plain */
+	size_t text_n;
+};
+
+enum form_bit {
+	FORM_SPLIT = 1,	   /* encoded slashes and backslashes are slashes */
+	FORM_COLLAPSE = 2, /* no empty segments, no slash at the end */
+	FORM_RESOLVE = 4,  /* dot segments are followed */
+	FORM_CUT = 8,	   /* the path ends at a decoded '?', '#' or NUL */
+};
+
+struct form {
+	size_t at, n;
+};
+
+struct pattern_forms {
+	/* owned */
+	char *mem;
+	/* plain */
+	size_t len, cap;
+	struct form v[FORMS_MAX];
+	size_t n;
+	bool beyond; /* a bound was met: whatever the pattern, it matches */
+	/* borrowed */
+	struct str path;
+};
+
+static char lower(char c)
+{
+	return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+static int hex_value(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	c = lower(c);
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static bool is_escape(const char *p, size_t left)
+{
+	return left >= 3 && p[0] == '%' && hex_value(p[1]) >= 0 && hex_value(p[2]) >= 0;
+}
+
+/* ---- one segment ---- */
+
+/* Backtracks to the last wildcard only, which is enough: it can always take what an earlier one
+ * would have. `whole_escapes`: a wildcard never ends within a %XX. */
+static bool glob_match(struct str p, struct str s, char wild, bool whole_escapes)
+{
+	size_t pi = 0, si = 0, after_wild = 0, mark = 0;
+	bool have_wild = false;
+
+	while (si < s.n) {
+		if (pi < p.n && p.p[pi] == wild) {
+			after_wild = ++pi;
+			mark = si;
+			have_wild = true;
+		} else if (pi < p.n && p.p[pi] == s.p[si]) {
+			pi++;
+			si++;
+		} else if (have_wild) {
+			mark += whole_escapes && is_escape(s.p + mark, s.n - mark) ? 3 : 1;
+			si = mark;
+			pi = after_wild;
+		} else {
+			return false;
+		}
+	}
+	while (pi < p.n && p.p[pi] == wild)
+		pi++;
+	return pi == p.n;
+}
+
+static bool segment_match(const struct segment *seg, struct str s)
+{
+	return seg->glob ? glob_match(seg->text, s, '*', true) : str_eq(seg->text, s);
+}
+
+static struct str trim_tail(struct str s, bool dots)
+{
+	while (s.n > 0 && (s.p[s.n - 1] == ' ' || (dots && s.p[s.n - 1] == '.')))
+		s.n--;
+	return s;
+}
+
+static struct str cut_params(struct str s)
+{
+	ptrdiff_t at = str_find(s, ';');
+
+	return at < 0 ? s : str_head(s, (size_t)at);
+}
+
+static bool broad_one(const struct segment *seg, struct str s)
+{
+	return seg->glob ? glob_match(seg->text, s, WILD, false) : str_eq(seg->text, s);
+}
+
+/* The segment as it is, without parameters (Java servers), without dots and blanks at its end
+ * (Windows), without both. */
+static bool segment_match_broad(const struct segment *seg, struct str s)
+{
+	struct str cut = cut_params(s);
+	struct str trimmed = trim_tail(s, true);
+
+	return broad_one(seg, s) ||
+	       (cut.n < s.n && (broad_one(seg, cut) || broad_one(seg, trim_tail(cut, true)))) ||
+	       (trimmed.n < s.n && broad_one(seg, trimmed));
+}
+
+/* ---- a whole path ---- */
+
+static size_t segment_end(struct str path, size_t start)
+{
+	const char *slash = start < path.n ? memchr(path.p + start, '/', path.n - start) : NULL;
+
+	return slash ? (size_t)(slash - path.p) : path.n;
+}
+
+/*
+ * Segment by segment; at a `**` the place is marked, and a mismatch later returns there with one
+ * segment more taken by it. As with glob_match the last mark is enough. `start` is where the
+ * current segment begins; path.n + 1 means that all are taken.
+ */
+static bool list_match(const struct segment_list *l, struct str path,
+		       bool (*one)(const struct segment *, struct str))
+{
+	size_t i = 0, start = 1, after_any = 0, mark = 0;
+	bool have_any = false;
+
+	if (path.n == 0 || path.p[0] != '/')
+		return false;
+	while (start <= path.n) {
+		size_t end = segment_end(path, start);
+
+		if (i < l->n && l->v[i].any) {
+			if (++i == l->n)
+				return true;
+			after_any = i;
+			mark = start;
+			have_any = true;
+		} else if (i < l->n && one(&l->v[i], str_from(path.p + start, end - start))) {
+			i++;
+			start = end + 1;
+		} else if (have_any) {
+			mark = segment_end(path, mark) + 1;
+			start = mark;
+			i = after_any;
+		} else {
+			return false;
+		}
+	}
+	while (i < l->n && l->v[i].any)
+		i++;
+	return i == l->n;
+}
+
+bool pattern_match(const struct pattern *p, struct str path)
+{
+	return list_match(&p->narrow, path, segment_match);
+}
+
+/* ---- decoding ---- */
+
+/* Decodes the escapes of p[0..*n) once, in place, lower-casing what comes out. False: a byte that
+ * begins UTF-8 of a needless length, which a careless reader takes for a dot or a slash. */
+static bool decode_once(char *p, size_t *n)
+{
+	size_t out = 0;
+	bool ok = true;
+
+	for (size_t i = 0; i < *n; i++) {
+		int v;
+
+		if (!is_escape(p + i, *n - i)) {
+			p[out++] = p[i];
+			continue;
+		}
+		v = hex_value(p[i + 1]) << 4 | hex_value(p[i + 2]);
+		i += 2;
+		if (v == 0xc0 || v == 0xc1)
+			ok = false;
+		if (v == '/')
+			p[out++] = KEPT_SLASH;
+		else if (v > 0 && v < 0x20)
+			p[out++] = OTHER_CONTROL;
+		else
+			p[out++] = lower((char)v);
+	}
+	*n = out;
+	return ok;
+}
+
+static bool has_escape(const char *p, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (is_escape(p + i, n - i))
+			return true;
+	return false;
+}
+
+/* Lower case, and no byte that has a meaning of its own here. */
+static void fold(char *to, struct str from)
+{
+	for (size_t i = 0; i < from.n; i++) {
+		char c = from.p[i];
+
+		to[i] = c > 0 && c < 0x20 ? OTHER_CONTROL : lower(c);
+	}
+}
+
+/* ---- the forms of a path ---- */
+
+static bool is_separator(char c, bool split)
+{
+	return c == '/' || (split && (c == KEPT_SLASH || c == '\\'));
+}
+
+/* 1 for a `.` segment, 2 for a `..`, also with parameters or blanks behind; else 0. */
+static int dot_segment(struct str s)
+{
+	s = trim_tail(cut_params(s), false);
+	if (s.n > 2 || s.n == 0 || s.p[0] != '.' || s.p[s.n - 1] != '.')
+		return 0;
+	return (int)s.n;
+}
+
+static size_t next_separator(struct str s, size_t at, bool split)
+{
+	while (at < s.n && !is_separator(s.p[at], split))
+		at++;
+	return at;
+}
+
+/* Which questions are worth asking of s at all? A bit is set when asking could change something. */
+static unsigned form_bits(struct str s)
+{
+	unsigned bits = 0;
+
+	for (size_t i = 0; i < s.n; i++) {
+		char c = s.p[i];
+
+		if (c == KEPT_SLASH || c == '\\')
+			bits |= FORM_SPLIT;
+		if (c == '?' || c == '#' || c == '\0')
+			bits |= FORM_CUT | FORM_COLLAPSE | FORM_RESOLVE;
+		if (!is_separator(c, true))
+			continue;
+		if (i + 1 == s.n || is_separator(s.p[i + 1], true) || s.p[i + 1] == ';')
+			bits |= FORM_COLLAPSE;
+		if (dot_segment(str_from(s.p + i + 1, next_separator(s, i + 1, true) - i - 1)))
+			bits |= FORM_RESOLVE;
+	}
+	return bits;
+}
+
+static bool forms_room(struct pattern_forms *f, size_t want)
+{
+	size_t cap = f->cap ? f->cap : want;
+	char *mem;
+
+	if (f->len + want > LIMIT_PATH_FORMS_BYTES || f->n == FORMS_MAX) {
+		f->beyond = true;
+		return false;
+	}
+	while (cap < f->len + want)
+		cap *= 2;
+	if (cap == f->cap)
+		return true;
+	mem = realloc(f->mem, cap);
+	if (!mem) {
+		f->beyond = true;
+		return false;
+	}
+	f->mem = mem;
+	f->cap = cap;
+	return true;
+}
+
+static struct str cut_tail(struct str s)
+{
+	for (size_t i = 0; i < s.n; i++)
+		if (s.p[i] == '?' || s.p[i] == '#' || s.p[i] == '\0')
+			return str_head(s, i);
+	return s;
+}
+
+/* Writes one form of s, which starts with '/'. */
+static void form_add(struct pattern_forms *f, struct str s, unsigned bits)
+{
+	bool split = bits & FORM_SPLIT, slash_last = false;
+	char *out;
+	size_t n = 0, end;
+
+	if (!forms_room(f, s.n + 2))
+		return;
+	out = f->mem + f->len;
+	if (bits & FORM_CUT)
+		s = cut_tail(s);
+	for (size_t start = 1; start <= s.n; start = end + 1) {
+		struct str seg;
+		int dots;
+
+		end = next_separator(s, start, split);
+		seg = str_from(s.p + start, end - start);
+		dots = bits & FORM_RESOLVE ? dot_segment(seg) : 0;
+		slash_last = dots > 0;
+		if (dots == 2)
+			while (n > 0 && out[--n] != '/')
+				;
+		if (dots > 0 || (bits & FORM_COLLAPSE && (seg.n == 0 || seg.p[0] == ';')))
+			continue;
+		out[n++] = '/';
+		memcpy(out + n, seg.p, seg.n);
+		n += seg.n;
+	}
+	/* "/a/b/.." is "/a/" (RFC 3986 section 5.2.4), but for who drops the slash. */
+	if (n == 0 || (slash_last && !(bits & FORM_COLLAPSE)))
+		out[n++] = '/';
+	f->v[f->n++] = (struct form){f->len, n};
+	f->len += n;
+}
+
+static void forms_of_round(struct pattern_forms *f, struct str s)
+{
+	unsigned possible = form_bits(s);
+
+	for (unsigned bits = 0; bits < 16 && !f->beyond; bits++)
+		if ((bits & ~possible) == 0)
+			form_add(f, s, bits);
+}
+
+/* Every round of decoding gives forms of its own. The path before the first one does so only when
+ * there is nothing to decode: pattern_match has seen it as it is. */
+static void forms_make(struct pattern_forms *f, char *text, size_t n)
+{
+	for (int round = 0;; round++) {
+		bool more = has_escape(text, n);
+
+		if (round > 0 || !more)
+			forms_of_round(f, str_from(text, n));
+		if (!more || f->beyond)
+			return;
+		if (round == LIMIT_PATH_DECODES || !decode_once(text, &n)) {
+			f->beyond = true;
+			return;
+		}
+	}
+}
+
+struct pattern_forms *pattern_forms_new(struct str path)
+{
+	struct pattern_forms *f = malloc(sizeof(*f));
+	char *text = malloc(path.n + 1);
+	/* OPTIONS * speaks of the root as far as a deny is concerned. */
+	size_t slash = path.n == 0 || path.p[0] != '/';
+
+	if (!f || !text) {
+		free(f);
+		free(text);
+		return NULL;
+	}
+	f->mem = NULL;
+	f->len = f->cap = f->n = 0;
+	f->beyond = false;
+	f->path = path;
+	text[0] = '/';
+	fold(text + slash, path);
+	forms_make(f, text, path.n + slash);
+	free(text);
+	return f;
+}
+
+void pattern_forms_free(struct pattern_forms *f)
+{
+	if (!f)
+		return;
+	free(f->mem);
+	free(f);
+}
+
+bool pattern_match_forms(const struct pattern *p, const struct pattern_forms *f)
+{
+	if (!f || f->beyond || pattern_match(p, f->path))
+		return true;
+	for (size_t i = 0; i < f->n; i++) {
+		struct str form = str_from(f->mem + f->v[i].at, f->v[i].n);
+
+		if (list_match(&p->split, form, segment_match_broad))
+			return true;
+		if (p->kept.text && list_match(&p->kept, form, segment_match_broad))
+			return true;
+	}
+	return false;
+}
+
+bool pattern_match_broad(const struct pattern *p, struct str path)
+{
+	struct pattern_forms *f;
+	bool match;
+
+	if (pattern_match(p, path))
+		return true;
+	f = pattern_forms_new(path);
+	match = pattern_match_forms(p, f);
+	pattern_forms_free(f);
+	return match;
+}
+
+/* ---- compiling ---- */
+
+/* Cuts l->text (n bytes, starts with '/') into segments. `broad`: empty segments go, and so do dots
+ * and blanks at the end of a segment, since the path is tried without them too. */
+static int list_cut(struct segment_list *l, size_t n, char wild, bool broad, struct err *e)
+{
+	struct str text = str_from(l->text, n);
+	size_t count = 0, end;
+
+	for (size_t i = 0; i < n; i++)
+		count += l->text[i] == '/';
+	l->v = calloc(count ? count : 1, sizeof(*l->v));
+	if (!l->v)
+		return err_set(e, "out of memory");
+	for (size_t start = 1; start <= n; start = end + 1) {
+		struct segment *seg = &l->v[l->n];
+
+		end = segment_end(text, start);
+		seg->text = str_from(l->text + start, end - start);
+		seg->glob = str_find(seg->text, wild) >= 0;
+		if (broad && !seg->glob && trim_tail(seg->text, true).n > 0)
+			seg->text = trim_tail(seg->text, true);
+		if (broad && seg->text.n == 0)
+			continue;
+		seg->any = seg->text.n == 2 && seg->text.p[0] == wild && seg->text.p[1] == wild;
+		l->n++;
+	}
+	return 0;
+}
+
+/* The two broad readings of the canonical text. */
+static int compile_broad(struct pattern *p, struct err *e)
+{
+	struct str text = pattern_str(p);
+	size_t n = text.n;
+	char *folded = malloc(n + 1);
+	bool kept;
+
+	if (!folded)
+		return err_set(e, "out of memory");
+	p->split.text = folded;
+	fold(folded, text);
+	for (size_t i = 0; i < n; i++)
+		if (folded[i] == '*')
+			folded[i] = WILD;
+	for (int round = 0; has_escape(folded, n); round++)
+		if (round == LIMIT_PATH_DECODES || !decode_once(folded, &n))
+			return err_set(e, "the path is percent-encoded in too many layers");
+	kept = memchr(folded, KEPT_SLASH, n) || memchr(folded, '\\', n);
+	if (kept) {
+		p->kept.text = malloc(n + 1);
+		if (!p->kept.text)
+			return err_set(e, "out of memory");
+		memcpy(p->kept.text, folded, n);
+		if (list_cut(&p->kept, n, WILD, true, e) < 0)
+			return -1;
+	}
+	for (size_t i = 0; i < n; i++)
+		if (is_separator(folded[i], true))
+			folded[i] = '/';
+	return list_cut(&p->split, n, WILD, true, e);
+}
+
+/* The canonical text of a pattern is that of a path: `*` is an ordinary character there. */
+static int compile_narrow(struct pattern *p, struct str text, struct err *e)
+{
+	static const struct host nowhere;
+	struct url u;
+	int rc = -1;
+
+	if (text.n == 0 || text.p[0] != '/')
+		return err_set(e, "a path starts with /");
+	if (url_parse_origin_form(SCHEME_HTTPS, &nowhere, 443, text, &u, e) < 0)
+		goto out;
+	if (u.has_query) {
+		err_set(e, "a query in the path (rules look at the path alone)");
+		goto out;
+	}
+	p->narrow.text = str_dup(u.path);
+	p->text_n = u.path.n;
+	if (!p->narrow.text) {
+		err_set(e, "out of memory");
+		goto out;
+	}
+	rc = list_cut(&p->narrow, p->text_n, '*', false, e);
+out:
+	url_clear(&u);
+	return rc;
+}
+
+int pattern_compile(struct str text, struct pattern **ret, struct err *e)
+{
+	struct pattern *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return err_set(e, "out of memory");
+	if (compile_narrow(p, text, e) < 0)
+		goto failed;
+	for (size_t i = 0; i < p->narrow.n; i++) {
+		struct str seg = p->narrow.v[i].text;
+
+		for (size_t j = 1; j < seg.n && !p->narrow.v[i].any; j++)
+			if (seg.p[j] == '*' && seg.p[j - 1] == '*') {
+				err_set(e, "** stands for whole segments, between slashes (write * "
+					   "for a run of characters)");
+				goto failed;
+			}
+	}
+	if (compile_broad(p, e) < 0)
+		goto failed;
+	*ret = p;
+	return 0;
+failed:
+	pattern_free(p);
+	return -1;
+}
+
+static void list_clear(struct segment_list *l)
+{
+	free(l->text);
+	free(l->v);
+}
+
+void pattern_free(struct pattern *p)
+{
+	if (!p)
+		return;
+	list_clear(&p->narrow);
+	list_clear(&p->split);
+	list_clear(&p->kept);
+	free(p);
+}
+
+struct str pattern_str(const struct pattern *p)
+{
+	return str_from(p->narrow.text, p->text_n);
+}
+
+/* ---- comparing patterns ---- */
+
+/* Could one text match both? Two globs are compared by what stands before their first and behind
+ * their last wildcard. */
+static bool segments_meet(const struct segment *a, const struct segment *b)
+{
+	struct str x = a->text, y = b->text;
+
+	if (!a->glob)
+		return segment_match(b, x);
+	if (!b->glob)
+		return segment_match(a, y);
+	for (size_t i = 0; i < x.n && i < y.n && x.p[i] != '*' && y.p[i] != '*'; i++)
+		if (x.p[i] != y.p[i])
+			return false;
+	for (size_t i = 1; i <= x.n && i <= y.n && x.p[x.n - i] != '*' && y.p[y.n - i] != '*'; i++)
+		if (x.p[x.n - i] != y.p[y.n - i])
+			return false;
+	return true;
+}
+
+static size_t count_any(const struct segment_list *l)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < l->n; i++)
+		n += l->v[i].any;
+	return n;
+}
+
+bool pattern_covers(const struct pattern *p, const struct pattern *q)
+{
+	const struct segment_list *a = &p->narrow, *b = &q->narrow;
+	size_t a_any = count_any(a), b_any = count_any(b);
+
+	if ((a_any == 0 && b->n - b_any > a->n) || (b_any == 0 && a->n - a_any > b->n))
+		return false;
+	if (a_any == 0 && b_any == 0 && a->n != b->n)
+		return false;
+	for (size_t i = 0; i < a->n && i < b->n && !a->v[i].any && !b->v[i].any; i++)
+		if (!segments_meet(&a->v[i], &b->v[i]))
+			return false;
+	for (size_t i = 1; i <= a->n && i <= b->n; i++) {
+		const struct segment *x = &a->v[a->n - i], *y = &b->v[b->n - i];
+
+		if (x->any || y->any)
+			break;
+		if (!segments_meet(x, y))
+			return false;
+	}
+	return true;
+}

@@ -1,0 +1,540 @@
+/*
+ * Brings a request target into the canonical URL: one pass over the bytes, one allocation. What it
+ * lets through is what rules are compared with and what goes upstream; whatever two readers could
+ * take for different things is refused, never repaired. It knows no rule and no method (that `*`
+ * stands with OPTIONS alone is for the HTTP layer). Called by the HTTP layer, load.c and explain.
+ *
+ * Choices where RFC 3986 leaves room or real clients are looser than it:
+ * - raw `"` `<` `>` `[` `]` `^` `{` `|` `}` and the backtick are sent by many clients: they are
+ *   percent-encoded in the path and left alone in the query;
+ * - raw bytes from 0x80 up are percent-encoded in both;
+ * - the query keeps every other byte, its escapes included, but a broken escape is refused;
+ * - escaped control characters are refused in the path and kept in the query (form data has %0A).
+ */
+#include "policy/url.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What a raw byte of the target is. */
+enum byte_class {
+	BAD,	   /* control, space, DEL: no request line may hold it */
+	KEEP,	   /* pchar of RFC 3986 section 3.3, or '/' */
+	DOT,	   /* KEEP, and possibly a dot segment */
+	ENCODE,	   /* printable, not allowed by RFC 3986, sent all the same */
+	HIGH,	   /* 0x80 to 0xff */
+	PERCENT,   /* an escape */
+	BACKSLASH, /* a slash to some readers */
+	QUESTION,  /* ends the path */
+	HASH,	   /* a fragment, which no request carries */
+};
+
+#define B BAD
+#define K KEEP
+#define E ENCODE
+#define H HIGH
+/* clang-format off */
+static const uint8_t byte_class[256] = {
+	B, B, B, B, B, B, B, B, B, B, B, B, B, B, B, B,
+	B, B, B, B, B, B, B, B, B, B, B, B, B, B, B, B,
+	/* space ! " # $ % & ' ( ) * + , - . / */
+	B, K, E, HASH, K, PERCENT, K, K, K, K, K, K, K, K, DOT, K,
+	/* 0 to 9 : ; < = > ? */
+	K, K, K, K, K, K, K, K, K, K, K, K, E, K, E, QUESTION,
+	/* @ and A to O; P to Z [ \ ] ^ _ */
+	K, K, K, K, K, K, K, K, K, K, K, K, K, K, K, K,
+	K, K, K, K, K, K, K, K, K, K, K, E, BACKSLASH, E, E, K,
+	/* ` and a to o; p to z { | } ~ DEL */
+	E, K, K, K, K, K, K, K, K, K, K, K, K, K, K, K,
+	K, K, K, K, K, K, K, K, K, K, K, E, E, E, K, B,
+	H, H, H, H, H, H, H, H, H, H, H, H, H, H, H, H,
+	H, H, H, H, H, H, H, H, H, H, H, H, H, H, H, H,
+	H, H, H, H, H, H, H, H, H, H, H, H, H, H, H, H,
+	H, H, H, H, H, H, H, H, H, H, H, H, H, H, H, H,
+	H, H, H, H, H, H, H, H, H, H, H, H, H, H, H, H,
+	H, H, H, H, H, H, H, H, H, H, H, H, H, H, H, H,
+	H, H, H, H, H, H, H, H, H, H, H, H, H, H, H, H,
+	H, H, H, H, H, H, H, H, H, H, H, H, H, H, H, H,
+};
+/* clang-format on */
+#undef B
+#undef K
+#undef E
+#undef H
+
+/* The canonical text under construction. */
+struct target_out {
+	char *p; /* room for LIMIT_TARGET_BYTES and one escape more, or for three times the input */
+	size_t n;
+	uint8_t prev;	/* the byte before, decoded: what UTF-8 sequences are judged by */
+	bool maybe_dot; /* a dot stands at the start of a segment */
+};
+
+static int ambiguous(struct err *e, const char *what, size_t at)
+{
+	return err_reason(e, REASON_AMBIGUOUS_URL, "%s at byte %zu of path and query", what,
+			  at + 1);
+}
+
+static int malformed_byte(struct err *e, struct str in, size_t at)
+{
+	return err_reason(e, REASON_MALFORMED_REQUEST, "byte 0x%02x at %zu of path and query",
+			  (unsigned char)in.p[at], at + 1);
+}
+
+static int too_long(struct err *e)
+{
+	return err_reason(e, REASON_TARGET_TOO_LONG,
+			  "the target is longer than %d bytes in its canonical form",
+			  LIMIT_TARGET_BYTES);
+}
+
+static int hex_value(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	if (c >= 'A' && c <= 'F')
+		return c - 'A' + 10;
+	return -1;
+}
+
+/* The value of the escape at in[at], or -1 if it is broken. */
+static int escape_value(struct str in, size_t at)
+{
+	int hi, lo;
+
+	if (in.n - at < 3)
+		return -1;
+	hi = hex_value(in.p[at + 1]);
+	lo = hex_value(in.p[at + 2]);
+	return hi < 0 || lo < 0 ? -1 : hi << 4 | lo;
+}
+
+static void out_escape(struct target_out *o, uint8_t v)
+{
+	static const char digits[] = "0123456789ABCDEF";
+
+	o->p[o->n++] = '%';
+	o->p[o->n++] = digits[v >> 4];
+	o->p[o->n++] = digits[v & 0xf];
+}
+
+/* RFC 3986 section 2.3. */
+static bool is_unreserved(uint8_t c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+	       c == '-' || c == '.' || c == '_' || c == '~';
+}
+
+/* Is v, behind prev, part of a UTF-8 sequence that is longer than it need be? Careless decoders
+ * read %C0%AF as a slash and %C0%AE as a dot (RFC 3629 section 10). C0 and C1 begin nothing else.
+ */
+static bool is_overlong(uint8_t prev, uint8_t v)
+{
+	if (v == 0xc0 || v == 0xc1)
+		return true;
+	if (v < 0x80 || v > 0xbf)
+		return false;
+	return (prev == 0xe0 && v < 0xa0) || (prev == 0xf0 && v < 0x90) ||
+	       (prev == 0xf8 && v < 0x88) || (prev == 0xfc && v < 0x84);
+}
+
+/* A dot that was just written begins a segment; %2F begins one as well for whoever decodes it. */
+static void note_dot(struct target_out *o)
+{
+	size_t before = o->n - 1;
+
+	if (before >= 1 &&
+	    (o->p[before - 1] == '/' || (before >= 3 && memcmp(o->p + before - 3, "%2F", 3) == 0)))
+		o->maybe_dot = true;
+}
+
+static int path_escape(struct str in, size_t at, struct target_out *o, struct err *e)
+{
+	int v = escape_value(in, at);
+
+	if (v < 0)
+		return ambiguous(e, "a broken percent-encoding", at);
+	if (v < 0x20 || v == 0x7f)
+		return ambiguous(e, v == 0 ? "an encoded NUL" : "an encoded control character", at);
+	if (v == '\\')
+		return ambiguous(e, "an encoded backslash", at);
+	if (is_overlong(o->prev, (uint8_t)v))
+		return ambiguous(e, "UTF-8 in a longer form than its shortest", at);
+	o->prev = (uint8_t)v;
+	if (!is_unreserved((uint8_t)v)) {
+		out_escape(o, (uint8_t)v);
+		return 0;
+	}
+	o->p[o->n++] = (char)v;
+	if (v == '.')
+		note_dot(o);
+	return 0;
+}
+
+/* Up to the '?' or the end. Returns how many bytes it read, or -1. */
+static ptrdiff_t canon_path(struct str in, struct target_out *o, struct err *e)
+{
+	size_t at = 0;
+
+	while (at < in.n) {
+		uint8_t c = (uint8_t)in.p[at];
+
+		if (o->n > LIMIT_TARGET_BYTES)
+			return too_long(e);
+		switch ((enum byte_class)byte_class[c]) {
+		case KEEP: o->p[o->n++] = (char)c; break;
+		case DOT:
+			o->p[o->n++] = (char)c;
+			note_dot(o);
+			break;
+		case ENCODE: out_escape(o, c); break;
+		case HIGH:
+			if (is_overlong(o->prev, c))
+				return ambiguous(e, "UTF-8 in a longer form than its shortest", at);
+			out_escape(o, c);
+			break;
+		case PERCENT:
+			if (path_escape(in, at, o, e) < 0)
+				return -1;
+			at += 3;
+			continue;
+		case QUESTION: return (ptrdiff_t)at;
+		case BAD: return malformed_byte(e, in, at);
+		case BACKSLASH: return ambiguous(e, "a backslash", at);
+		case HASH: return ambiguous(e, "a fragment", at);
+		}
+		o->prev = c;
+		at++;
+	}
+	return (ptrdiff_t)at;
+}
+
+/* The query is data between client and origin: it is kept byte for byte, where a byte may be sent.
+ */
+static int canon_query(struct str in, size_t at, struct target_out *o, struct err *e)
+{
+	for (; at < in.n; at++) {
+		uint8_t c = (uint8_t)in.p[at];
+
+		if (o->n > LIMIT_TARGET_BYTES)
+			return too_long(e);
+		switch ((enum byte_class)byte_class[c]) {
+		case PERCENT:
+			if (escape_value(in, at) < 0)
+				return ambiguous(e, "a broken percent-encoding", at);
+			o->p[o->n++] = (char)c;
+			break;
+		case HIGH: out_escape(o, c); break;
+		case BAD: return malformed_byte(e, in, at);
+		case HASH: return ambiguous(e, "a fragment", at);
+		case KEEP:
+		case DOT:
+		case ENCODE:
+		case BACKSLASH:
+		case QUESTION: o->p[o->n++] = (char)c; break;
+		}
+	}
+	return 0;
+}
+
+static bool is_escape(struct str s, size_t at, char hi, char lo)
+{
+	return s.n - at >= 3 && s.p[at] == '%' && s.p[at + 1] == hi && s.p[at + 2] == lo;
+}
+
+/* Could a reader see the end of a segment at s[at]? Parameters count (a Java server takes `..;x`
+ * for
+ * `..`), what a decoded path may be cut at counts, and so do blanks at the end (Windows). */
+static bool is_segment_end(struct str s, size_t at)
+{
+	while (at < s.n && is_escape(s, at, '2', '0'))
+		at += 3;
+	return at == s.n || s.p[at] == '/' || s.p[at] == ';' || is_escape(s, at, '2', 'F') ||
+	       is_escape(s, at, '3', 'B') || is_escape(s, at, '3', 'F') ||
+	       is_escape(s, at, '2', '3');
+}
+
+/* Does the canonical path hold `.` or `..` as a segment, in any reading? */
+static bool has_dot_segment(struct str path)
+{
+	for (size_t at = 0; at < path.n; at++) {
+		size_t start;
+
+		if (path.p[at] == '/')
+			start = at + 1;
+		else if (is_escape(path, at, '2', 'F'))
+			start = at + 3;
+		else
+			continue;
+		for (int dots = 1; dots <= 2; dots++) {
+			if (start == path.n || path.p[start] != '.')
+				break;
+			if (is_segment_end(path, ++start))
+				return true;
+		}
+	}
+	return false;
+}
+
+/* After a failure: the bytes as they came, for the log alone. mem is big enough for them up to
+ * LIMIT_TARGET_BYTES. */
+static void keep_raw(struct str in, struct url *ret)
+{
+	size_t n = in.n < LIMIT_TARGET_BYTES ? in.n : LIMIT_TARGET_BYTES;
+	char *question;
+
+	if (n > 0)
+		memcpy(ret->mem, in.p, n);
+	question = memchr(ret->mem, '?', n);
+	ret->has_query = question != NULL;
+	ret->path = str_from(ret->mem, question ? (size_t)(question - ret->mem) : n);
+	ret->query = question ? str_from(question + 1, n - ret->path.n - 1) : STR_NONE;
+}
+
+/* Fills path and query of ret from `in`: a path that starts with '/' or, after an authority,
+ * nothing or a query at once. */
+static int canon_target(struct str in, struct url *ret, struct err *e)
+{
+	struct target_out o = {0};
+	size_t path_n, room = LIMIT_TARGET_BYTES;
+	ptrdiff_t read;
+
+	/* One escape may be written when the bound is just reached, and one '/' before it all. */
+	if (in.n < LIMIT_TARGET_BYTES / 3)
+		room = 3 * in.n;
+	ret->mem = malloc(room + 4);
+	if (!ret->mem)
+		return err_reason(e, REASON_INTERNAL_ERROR, "out of memory");
+	o.p = ret->mem;
+	if (in.n == 0 || in.p[0] != '/')
+		o.p[o.n++] = '/';
+	if (in.n > LIMIT_TARGET_BYTES) {
+		too_long(e);
+		goto refused;
+	}
+	read = canon_path(in, &o, e);
+	if (read < 0)
+		goto refused;
+	path_n = o.n;
+	if (o.maybe_dot && has_dot_segment(str_from(o.p, path_n))) {
+		err_reason(e, REASON_AMBIGUOUS_URL, "a dot segment in the path");
+		goto refused;
+	}
+	ret->has_query = (size_t)read < in.n;
+	if (ret->has_query) {
+		o.p[o.n++] = '?';
+		if (canon_query(in, (size_t)read + 1, &o, e) < 0)
+			goto refused;
+	}
+	if (o.n > LIMIT_TARGET_BYTES) {
+		too_long(e);
+		goto refused;
+	}
+	ret->path = str_from(o.p, path_n);
+	ret->query = ret->has_query ? str_from(o.p + path_n + 1, o.n - path_n - 1) : STR_NONE;
+	return 0;
+refused:
+	keep_raw(in, ret);
+	return -1;
+}
+
+/* ---- authority ---- */
+
+/* 1*DIGIT, 1 to 65535. Some readers would take a leading zero for octal, or cut the number. */
+static int parse_port(struct str in, uint16_t *ret, struct err *e)
+{
+	unsigned v = 0;
+
+	if (in.n == 0)
+		return err_reason(e, REASON_MALFORMED_REQUEST, "a colon without a port");
+	for (size_t i = 0; i < in.n; i++)
+		if (in.p[i] < '0' || in.p[i] > '9')
+			return err_reason(e, REASON_MALFORMED_REQUEST,
+					  "byte 0x%02x in the port (only digits are taken; an IPv6 "
+					  "address stands in brackets)",
+					  (unsigned char)in.p[i]);
+	if (in.n > 1 && in.p[0] == '0')
+		return err_reason(e, REASON_AMBIGUOUS_URL, "a port with leading zeros");
+	for (size_t i = 0; i < in.n && i < 6; i++)
+		v = v * 10 + (unsigned)(in.p[i] - '0');
+	if (in.n > 5 || v == 0 || v > 65535)
+		return err_reason(e, REASON_MALFORMED_REQUEST, "a port outside 1 to 65535");
+	*ret = (uint16_t)v;
+	return 0;
+}
+
+/* host[:port] without userinfo (RFC 3986 section 3.2). default_port 0: the port must be spelled
+ * out. */
+static int parse_authority(struct str in, uint16_t default_port, struct host *ret_host,
+			   uint16_t *ret_port, struct err *e)
+{
+	struct str host = in, rest = STR_NONE;
+	struct host h = {0};
+	uint16_t port = default_port;
+	ptrdiff_t end;
+
+	if (str_find(in, '@') >= 0)
+		return err_reason(e, REASON_AMBIGUOUS_URL,
+				  "userinfo before the host (what stands before the @ is no host)");
+	if (in.n > 0 && in.p[0] == '[') {
+		end = str_find(in, ']');
+		if (end < 0)
+			return err_reason(e, REASON_MALFORMED_REQUEST, "a bracket is not closed");
+		end++;
+		if ((size_t)end < in.n && in.p[end] != ':')
+			return err_reason(e, REASON_MALFORMED_REQUEST,
+					  "bytes between the bracket and the port");
+	} else {
+		end = str_find(in, ':');
+	}
+	if (end >= 0 && (size_t)end < in.n) {
+		host = str_head(in, (size_t)end);
+		rest = str_skip(in, (size_t)end + 1);
+	}
+	if (host_parse(host, &h, e) < 0)
+		return -1;
+	if (host.n < in.n) {
+		if (parse_port(rest, &port, e) < 0)
+			return -1;
+	} else if (port == 0) {
+		return err_reason(e, REASON_MALFORMED_REQUEST, "a host without a port");
+	}
+	*ret_host = h;
+	*ret_port = port;
+	return 0;
+}
+
+int url_parse_authority(struct str in, struct host *ret_host, uint16_t *ret_port, struct err *e)
+{
+	return parse_authority(in, 0, ret_host, ret_port, e);
+}
+
+int url_parse_host_field(struct str in, uint16_t default_port, struct host *ret_host,
+			 uint16_t *ret_port, struct err *e)
+{
+	return parse_authority(in, default_port, ret_host, ret_port, e);
+}
+
+/* ---- the forms of a request target ---- */
+
+const char *scheme_word(enum scheme s)
+{
+	switch (s) {
+	case SCHEME_HTTP: return "http";
+	case SCHEME_HTTPS: return "https";
+	case SCHEME_TCP: return "tcp";
+	case SCHEME_NONE: break;
+	}
+	return "";
+}
+
+uint16_t scheme_default_port(enum scheme s)
+{
+	return s == SCHEME_HTTP ? 80 : s == SCHEME_HTTPS ? 443 : 0;
+}
+
+/* Takes `http://` or `https://` off *in (case does not matter, RFC 3986 section 3.1). */
+static int parse_scheme(struct str *in, enum scheme *ret, struct err *e)
+{
+	ptrdiff_t colon = str_find(*in, ':');
+	struct str word = str_head(*in, colon < 0 ? 0 : (size_t)colon);
+	enum scheme s;
+
+	if (str_eq_nocase(word, STR("http")))
+		s = SCHEME_HTTP;
+	else if (str_eq_nocase(word, STR("https")))
+		s = SCHEME_HTTPS;
+	else
+		return err_reason(e, REASON_MALFORMED_REQUEST,
+				  "the target is not an http:// or https:// URL (no other scheme "
+				  "is carried)");
+	*ret = s;
+	*in = str_skip(*in, word.n + 1);
+	if (!str_starts(*in, STR("//")))
+		return err_reason(e, REASON_AMBIGUOUS_URL, "the scheme is not followed by //");
+	*in = str_skip(*in, 2);
+	return 0;
+}
+
+int url_parse_absolute(struct str in, struct url *ret, struct err *e)
+{
+	struct str authority = in;
+	size_t end = 0;
+	int rc;
+
+	*ret = (struct url){0};
+	if (parse_scheme(&in, &ret->scheme, e) < 0)
+		return -1;
+	/* A backslash stays within the authority, where host_parse refuses it: some readers end the
+	 * authority there and others do not. */
+	while (end < in.n && in.p[end] != '/' && in.p[end] != '?' && in.p[end] != '#')
+		end++;
+	authority = str_head(in, end);
+	in = str_skip(in, end);
+	rc = parse_authority(authority, scheme_default_port(ret->scheme), &ret->host, &ret->port,
+			     e);
+	/* A bad authority is the fault that is told; the path is read for the log. */
+	if (canon_target(in, ret, rc < 0 ? NULL : e) < 0)
+		rc = -1;
+	return rc;
+}
+
+int url_parse_origin_form(enum scheme scheme, const struct host *host, uint16_t port, struct str in,
+			  struct url *ret, struct err *e)
+{
+	int rc;
+
+	*ret = (struct url){0};
+	ret->scheme = scheme;
+	ret->host = *host;
+	ret->port = port;
+	rc = canon_target(in, ret, e);
+	/* The asterisk of OPTIONS (RFC 9112 section 3.2.4) is no path. */
+	if (rc == 0 && str_eq(in, STR("*")))
+		ret->path = str_skip(ret->path, 1);
+	else if (rc == 0 && (in.n == 0 || in.p[0] != '/')) {
+		keep_raw(in, ret);
+		rc = err_reason(e, REASON_MALFORMED_REQUEST,
+				"the target is neither a path nor an absolute URL");
+	}
+	return rc;
+}
+
+void url_clear(struct url *u)
+{
+	free(u->mem);
+	*u = (struct url){0};
+}
+
+/* ---- writing ---- */
+
+void url_add_authority(const struct url *u, struct strbuf *out)
+{
+	host_add_url(&u->host, out);
+	if (u->port != scheme_default_port(u->scheme)) {
+		strbuf_addc(out, ':');
+		strbuf_addu(out, u->port);
+	}
+}
+
+void url_add_target(const struct url *u, struct strbuf *out)
+{
+	strbuf_add(out, u->path);
+	if (u->has_query) {
+		strbuf_addc(out, '?');
+		strbuf_add(out, u->query);
+	}
+}
+
+void url_add(const struct url *u, struct strbuf *out)
+{
+	strbuf_adds(out, scheme_word(u->scheme));
+	strbuf_adds(out, "://");
+	url_add_authority(u, out);
+	/* OPTIONS * speaks of the whole server: the absolute form has no path (RFC 9112 3.2.4). */
+	if (!str_eq(u->path, STR("*")))
+		url_add_target(u, out);
+}
