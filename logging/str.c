@@ -1,0 +1,131 @@
+/*
+ * Slices: comparing, cutting, reading a decimal number. Nothing here allocates except str_dup, and
+ * nothing reads past a slice's length or expects a terminator. Every layer calls it.
+ */
+#include "logging/str.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct str str_from_c(const char *c)
+{
+	return c ? (struct str){c, strlen(c)} : STR_NONE;
+}
+
+struct str str_from(const void *p, size_t n)
+{
+	return (struct str){p, n};
+}
+
+/* memcmp with a NULL pointer is undefined even for no bytes, and the empty slice has one. */
+bool str_eq(struct str a, struct str b)
+{
+	return a.n == b.n && (a.n == 0 || memcmp(a.p, b.p, a.n) == 0);
+}
+
+static unsigned char lower(char c)
+{
+	unsigned char u = (unsigned char)c;
+
+	return u >= 'A' && u <= 'Z' ? (unsigned char)(u | 0x20) : u;
+}
+
+bool str_eq_nocase(struct str a, struct str b)
+{
+	if (a.n != b.n)
+		return false;
+	for (size_t i = 0; i < a.n; i++)
+		if (lower(a.p[i]) != lower(b.p[i]))
+			return false;
+	return true;
+}
+
+bool str_starts(struct str s, struct str prefix)
+{
+	return s.n >= prefix.n && str_eq(str_head(s, prefix.n), prefix);
+}
+
+bool str_ends(struct str s, struct str suffix)
+{
+	return s.n >= suffix.n && str_eq(str_skip(s, s.n - suffix.n), suffix);
+}
+
+int str_cmp(struct str a, struct str b)
+{
+	size_t n = a.n < b.n ? a.n : b.n;
+	int d = n ? memcmp(a.p, b.p, n) : 0;
+
+	if (d != 0)
+		return d;
+	return (a.n > b.n) - (a.n < b.n);
+}
+
+ptrdiff_t str_find(struct str s, char c)
+{
+	const char *at = s.n ? memchr(s.p, c, s.n) : NULL;
+
+	return at ? at - s.p : -1;
+}
+
+struct str str_skip(struct str s, size_t n)
+{
+	if (n > s.n)
+		n = s.n;
+	return n ? (struct str){s.p + n, s.n - n} : s;
+}
+
+struct str str_head(struct str s, size_t n)
+{
+	return (struct str){s.p, n < s.n ? n : s.n};
+}
+
+struct str str_trim_ows(struct str s)
+{
+	while (s.n && (s.p[0] == ' ' || s.p[0] == '\t'))
+		s = str_skip(s, 1);
+	while (s.n && (s.p[s.n - 1] == ' ' || s.p[s.n - 1] == '\t'))
+		s.n--;
+	return s;
+}
+
+struct str str_split(struct str *rest, char sep)
+{
+	struct str whole = *rest;
+	ptrdiff_t at = str_find(whole, sep);
+
+	if (at < 0) {
+		*rest = STR_NONE;
+		return whole;
+	}
+	*rest = str_skip(whole, (size_t)at + 1);
+	return str_head(whole, (size_t)at);
+}
+
+int str_to_u64(struct str s, uint64_t *ret)
+{
+	uint64_t n = 0;
+
+	if (s.n == 0)
+		return -1;
+	for (size_t i = 0; i < s.n; i++) {
+		unsigned digit = (unsigned)(unsigned char)s.p[i] - '0';
+
+		if (digit > 9 || n > (UINT64_MAX - digit) / 10)
+			return -1;
+		n = n * 10 + digit;
+	}
+	*ret = n;
+	return 0;
+}
+
+char *str_dup(struct str s)
+{
+	char *copy = malloc(s.n + 1);
+
+	if (!copy)
+		return NULL;
+	if (s.n)
+		memcpy(copy, s.p, s.n);
+	copy[s.n] = '\0';
+	return copy;
+}

@@ -1,0 +1,194 @@
+/*
+ * Bounded growing text. It grows by doubling and wipes what it leaves behind, because any text may
+ * turn out to have carried a secret. It never fails aloud: a dropped byte sets `overflowed`, and
+ * from then on nothing more is taken, so that a text has no holes. Every layer calls it.
+ */
+#include "logging/strbuf.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "logging/utf8.h"
+
+#define FIRST_CAP 128
+
+void strbuf_init(struct strbuf *b, size_t max)
+{
+	/* One less than all there is, so that max + 1 (the terminator) does not wrap. */
+	*b = (struct strbuf){.max = max < SIZE_MAX / 2 ? max : SIZE_MAX / 2};
+}
+
+void strbuf_clear(struct strbuf *b)
+{
+	free(b->data);
+	strbuf_init(b, b->max);
+}
+
+void strbuf_wipe(struct strbuf *b)
+{
+	if (b->data)
+		explicit_bzero(b->data, b->cap);
+	strbuf_clear(b);
+}
+
+void strbuf_reset(struct strbuf *b)
+{
+	b->len = 0;
+	b->overflowed = false;
+	if (b->data)
+		b->data[0] = '\0';
+}
+
+/* Memory for `need` bytes and the terminator. Not realloc: it could leave a copy of a secret in the
+ * heap. */
+static bool grow(struct strbuf *b, size_t need)
+{
+	size_t cap = b->cap ? b->cap : FIRST_CAP;
+	char *data;
+
+	while (cap < need + 1)
+		cap *= 2;
+	if (cap > b->max + 1)
+		cap = b->max + 1;
+	data = malloc(cap);
+	if (!data)
+		return false;
+	if (b->data) {
+		memcpy(data, b->data, b->len);
+		explicit_bzero(b->data, b->len);
+		free(b->data);
+	}
+	data[b->len] = '\0';
+	b->data = data;
+	b->cap = cap;
+	return true;
+}
+
+/* How many of n bytes there is room for, with the memory at hand; marks the overflow if fewer. */
+static size_t make_room(struct strbuf *b, size_t n)
+{
+	size_t fits = n;
+
+	if (b->overflowed)
+		return 0;
+	if (n > b->max - b->len) {
+		fits = b->max - b->len;
+		b->overflowed = true;
+	}
+	if (b->len + fits + 1 > b->cap && !grow(b, b->len + fits)) {
+		b->overflowed = true;
+		return 0;
+	}
+	return fits;
+}
+
+void strbuf_add(struct strbuf *b, struct str s)
+{
+	size_t n;
+
+	if (s.n == 0)
+		return;
+	n = make_room(b, s.n);
+	if (n == 0)
+		return;
+	memcpy(b->data + b->len, s.p, n);
+	b->len += n;
+	b->data[b->len] = '\0';
+}
+
+void strbuf_addc(struct strbuf *b, char c)
+{
+	if (make_room(b, 1) == 0)
+		return;
+	b->data[b->len++] = c;
+	b->data[b->len] = '\0';
+}
+
+void strbuf_adds(struct strbuf *b, const char *c)
+{
+	strbuf_add(b, str_from_c(c));
+}
+
+void strbuf_addu(struct strbuf *b, unsigned long long n)
+{
+	char digits[20];
+	size_t at = sizeof(digits);
+
+	do {
+		digits[--at] = (char)('0' + n % 10);
+		n /= 10;
+	} while (n);
+	strbuf_add(b, str_from(digits + at, sizeof(digits) - at));
+}
+
+void strbuf_addf(struct strbuf *b, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	strbuf_vaddf(b, fmt, ap);
+	va_end(ap);
+}
+
+void strbuf_vaddf(struct strbuf *b, const char *fmt, va_list ap)
+{
+	va_list again;
+	char first[256];
+	int want;
+	size_t n;
+
+	va_copy(again, ap);
+	want = vsnprintf(first, sizeof(first), fmt, ap);
+	if (want < 0) {
+		b->overflowed = true;
+	} else if ((size_t)want < sizeof(first)) {
+		strbuf_add(b, str_from(first, (size_t)want));
+	} else {
+		n = make_room(b, (size_t)want);
+		if (n) {
+			vsnprintf(b->data + b->len, n + 1, fmt, again);
+			b->len += n;
+		}
+	}
+	va_end(again);
+}
+
+void strbuf_add_printable(struct strbuf *b, struct str s)
+{
+	while (s.n) {
+		size_t clean = utf8_clean(s);
+		char one[UTF8_ESCAPE_MAX];
+		size_t n;
+
+		strbuf_add(b, str_head(s, clean));
+		s = str_skip(s, clean);
+		if (s.n == 0)
+			break;
+		s = str_skip(s, utf8_escape_one(s, one, &n));
+		strbuf_add(b, str_from(one, n));
+	}
+}
+
+struct str strbuf_str(const struct strbuf *b)
+{
+	return str_from(b->data, b->len);
+}
+
+const char *strbuf_cstr(const struct strbuf *b)
+{
+	return b->data ? b->data : "";
+}
+
+char *strbuf_take(struct strbuf *b)
+{
+	char *data = b->data;
+
+	if (b->overflowed || !data) {
+		strbuf_wipe(b);
+		return NULL;
+	}
+	strbuf_init(b, b->max);
+	return data;
+}
