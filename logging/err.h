@@ -12,14 +12,15 @@
 #define ERR_TEXT_MAX 512
 
 struct err {
-	enum reason reason; /* REASON_NONE when the failure is not one that a client is told */
-	int sys_errno;	    /* 0 unless a system call failed */
+	enum reason reason;	 /* REASON_NONE when the failure is not one that a client is told */
+	int sys_errno;		 /* 0 unless a system call failed */
 	char text[ERR_TEXT_MAX]; /* for people; never holds a secret; control bytes are escaped */
 };
 
 #define ERR_INIT ((struct err){REASON_NONE, 0, {0}})
 
-/* Each fills *e (if not NULL) and returns -1, so that `return err_set(e, ...)` reads as one line. */
+/* Each fills *e (if not NULL) and returns -1, so that `return err_set(e, ...)` reads as one line.
+ */
 int err_set(struct err *e, const char *fmt, ...) ATTR_PRINTF(2, 3);
 int err_reason(struct err *e, enum reason reason, const char *fmt, ...) ATTR_PRINTF(3, 4);
 /* Appends `: strerror(sys_errno)`; errno is passed in because what runs between may change it. */

@@ -8,17 +8,17 @@
 #define STILE_LOGGING_LIMITS_H
 
 /* HTTP/1 heads (431 and 414 beyond these). */
-#define LIMIT_HEAD_BYTES	 65536
-#define LIMIT_HEAD_FIELDS	 256
-#define LIMIT_FIELD_NAME_BYTES	 256
-#define LIMIT_TARGET_BYTES	 16384
-#define LIMIT_METHOD_BYTES	 32
-#define LIMIT_INTERIM_RESPONSES	 64
-#define LIMIT_CHUNK_LINE_BYTES	 4096 /* a chunk-size line with its extensions */
-#define LIMIT_CHUNK_EXT_BYTES	 16384 /* extension bytes in one body */
-#define LIMIT_TRAILER_BYTES	 16384
-#define LIMIT_CHUNK_OVERHEAD	 65536 /* framing bytes beyond the data allowance, see body.h */
-#define LIMIT_EMPTY_LINES	 4 /* blank lines forgiven before a request line */
+#define LIMIT_HEAD_BYTES	65536
+#define LIMIT_HEAD_FIELDS	256
+#define LIMIT_FIELD_NAME_BYTES	256
+#define LIMIT_TARGET_BYTES	16384
+#define LIMIT_METHOD_BYTES	32
+#define LIMIT_INTERIM_RESPONSES 64
+#define LIMIT_CHUNK_LINE_BYTES	4096  /* a chunk-size line with its extensions */
+#define LIMIT_CHUNK_EXT_BYTES	16384 /* extension bytes in one body */
+#define LIMIT_TRAILER_BYTES	16384
+#define LIMIT_CHUNK_OVERHEAD	65536 /* framing bytes beyond the data allowance, see body.h */
+#define LIMIT_EMPTY_LINES	4     /* blank lines forgiven before a request line */
 
 /* Names and URLs. */
 #define LIMIT_HOST_BYTES  253
@@ -43,13 +43,13 @@
 #define LIMIT_PIPE_BYTES       65536 /* one splice pipe */
 
 /* Connections. */
-#define LIMIT_CONNECTIONS	    16384 /* per listener */
-#define LIMIT_CONNECTIONS_PER_ADDR  8192 /* per client address and listener */
-#define LIMIT_POOL_IDLE		    512 /* idle upstream connections per worker */
-#define LIMIT_POOL_IDLE_PER_ORIGIN  32
-#define LIMIT_DESCRIPTOR_RESERVE    16
-#define LIMIT_WORKERS		    64
-#define LIMIT_ACCEPT_BATCH	    64
+#define LIMIT_CONNECTIONS	   16384 /* per listener */
+#define LIMIT_CONNECTIONS_PER_ADDR 8192	 /* per client address and listener */
+#define LIMIT_POOL_IDLE		   512	 /* idle upstream connections per worker */
+#define LIMIT_POOL_IDLE_PER_ORIGIN 32
+#define LIMIT_DESCRIPTOR_RESERVE   16
+#define LIMIT_WORKERS		   64
+#define LIMIT_ACCEPT_BATCH	   64
 
 /* Timers, one for each state that waits. */
 #define LIMIT_MS_HEAD		 15000 /* from the first byte of a head to its end */
@@ -62,40 +62,40 @@
 #define LIMIT_MS_UPSTREAM_TLS	 10000
 #define LIMIT_MS_FIRST_BYTE	 300000 /* request sent, no answer yet (models think long) */
 #define LIMIT_MS_BODY_IDLE	 300000 /* no byte either way in the middle of an exchange */
-#define LIMIT_MS_CONTINUE	 3000 /* 100-continue not answered by the origin */
+#define LIMIT_MS_CONTINUE	 3000	/* 100-continue not answered by the origin */
 #define LIMIT_MS_TUNNEL_IDLE	 3600000
 #define LIMIT_MS_TUNNEL_LIFE	 86400000
 #define LIMIT_MS_LINGER		 2000
 #define LIMIT_MS_POOL_IDLE	 55000
-#define LIMIT_MS_LOG_WAIT	 5000 /* a start record not written by then: 503 */
+#define LIMIT_MS_LOG_WAIT	 5000  /* a start record not written by then: 503 */
 #define LIMIT_MS_DRAIN		 10000 /* shutdown: requests in flight may end */
-#define LIMIT_MS_ACCEPT_PAUSE	 100 /* out of descriptors */
-#define LIMIT_MS_ATTEMPT_DELAY	 250 /* RFC 8305 section 8, Connection Attempt Delay */
-#define LIMIT_MS_RESOLUTION_WAIT 50 /* RFC 8305 section 8, Resolution Delay */
+#define LIMIT_MS_ACCEPT_PAUSE	 100   /* out of descriptors */
+#define LIMIT_MS_ATTEMPT_DELAY	 250   /* RFC 8305 section 8, Connection Attempt Delay */
+#define LIMIT_MS_RESOLUTION_WAIT 50    /* RFC 8305 section 8, Resolution Delay */
 #define LIMIT_LINGER_BYTES	 262144
 
 /* DNS. */
-#define LIMIT_DNS_ADDRESSES 32 /* judged per name */
+#define LIMIT_DNS_ADDRESSES 32	 /* judged per name */
 #define LIMIT_DNS_CACHE	    4096 /* names per worker */
-#define LIMIT_DNS_TTL_SECS  300 /* a longer TTL is cut to this */
+#define LIMIT_DNS_TTL_SECS  300	 /* a longer TTL is cut to this */
 #define LIMIT_DIAL_ATTEMPTS 6
 
 /* The audit log. */
-#define LIMIT_RECORD_BYTES	16384 /* one line; longer values are cut and marked */
-#define LIMIT_RECORD_VALUE	4096 /* one value within a record */
-#define LIMIT_LOG_QUEUE_BYTES	8388608 /* waiting for the disk; beyond: log_unavailable */
-#define LIMIT_MS_LOG_RETRY	200
+#define LIMIT_RECORD_BYTES    16384   /* one line; longer values are cut and marked */
+#define LIMIT_RECORD_VALUE    4096    /* one value within a record */
+#define LIMIT_LOG_QUEUE_BYTES 8388608 /* waiting for the disk; beyond: log_unavailable */
+#define LIMIT_MS_LOG_RETRY    200
 
 /* Configuration files. */
-#define LIMIT_CONFIG_BYTES   33554432
-#define LIMIT_YAML_DEPTH     32
-#define LIMIT_YAML_NODES     4000000
-#define LIMIT_YAML_ALIASED   100000 /* nodes that aliases may add */
-#define LIMIT_YAML_FAULTS    100 /* reported in one run; the rest are counted */
-#define LIMIT_YAML_SCALAR    65536
-#define LIMIT_RULES	     1000000
-#define LIMIT_RULE_RANGES    64
-#define LIMIT_RULE_METHODS   32
+#define LIMIT_CONFIG_BYTES 33554432
+#define LIMIT_YAML_DEPTH   32
+#define LIMIT_YAML_NODES   4000000
+#define LIMIT_YAML_ALIASED 100000 /* nodes that aliases may add */
+#define LIMIT_YAML_FAULTS  100	  /* reported in one run; the rest are counted */
+#define LIMIT_YAML_SCALAR  65536
+#define LIMIT_RULES	   1000000
+#define LIMIT_RULE_RANGES  64
+#define LIMIT_RULE_METHODS 32
 
 /* Credentials. */
 #define LIMIT_SECRET_BYTES     65536

@@ -61,7 +61,7 @@ enum reason {
 #define X(name, word, status, rfc9209) REASON_##name,
 	REASON_TABLE(X)
 #undef X
-	REASON_COUNT
+		REASON_COUNT
 };
 
 /* The word of the log and of answers; "none" for REASON_NONE. Static text. */

@@ -1,7 +1,7 @@
 /*
  * The audit record: the schema of the log, as plain data, and its one line of JSON. Slices are
- * borrowed for the time of the call. Absent (empty slice, zero number where it says so) is left out,
- * never written as null.
+ * borrowed for the time of the call. Absent (empty slice, zero number where it says so) is left
+ * out, never written as null.
  */
 #ifndef STILE_LOGGING_RECORD_H
 #define STILE_LOGGING_RECORD_H
@@ -28,7 +28,7 @@ enum record_event {
 	RECORD_POLICY_REJECT,
 };
 
-#define RECORD_ID_LEN 20 /* characters of a request id, without terminator */
+#define RECORD_ID_LEN  20 /* characters of a request id, without terminator */
 #define RECORD_MS_NONE (-1)
 
 struct record_ms { /* milliseconds as microseconds; RECORD_MS_NONE when it did not happen */
@@ -45,7 +45,7 @@ struct record {
 	bool has_path;	  /* an empty path is absent unless this is set */
 	struct str query; /* raw; redacted while being written */
 	bool has_query;
-	struct str http;  /* "1.1", "2" */
+	struct str http; /* "1.1", "2" */
 	bool has_decision;
 	bool allow;
 	enum reason reason;

@@ -20,6 +20,13 @@ void strbuf_init(struct strbuf *b, size_t max)
 	*b = (struct strbuf){.max = max < SIZE_MAX / 2 ? max : SIZE_MAX / 2};
 }
 
+void strbuf_init_fixed(struct strbuf *b, char *mem, size_t size)
+{
+	/* With cap == max + 1 there is never a reason to grow. */
+	*b = (struct strbuf){.data = mem, .cap = size, .max = size - 1};
+	mem[0] = '\0';
+}
+
 void strbuf_clear(struct strbuf *b)
 {
 	free(b->data);

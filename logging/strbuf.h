@@ -24,6 +24,9 @@ struct strbuf {
 };
 
 void strbuf_init(struct strbuf *b, size_t max);
+/* Over memory of the caller's (size > 0) that never grows: up to size - 1 bytes. It must not be
+ * cleared, wiped or taken. */
+void strbuf_init_fixed(struct strbuf *b, char *mem, size_t size);
 void strbuf_clear(struct strbuf *b); /* frees; the buffer may be used again with the same max */
 void strbuf_wipe(struct strbuf *b);  /* strbuf_clear after OPENSSL_cleanse-like wiping */
 void strbuf_reset(struct strbuf *b); /* empties, keeps the memory */

@@ -1,8 +1,8 @@
 /*
  * The writer thread of the audit log. Workers hand lines to it through a port each; it writes them
  * with one writev for all that is waiting (group commit) and tells each port how far it came. A
- * line is never cut, doubled or lost while the program lives: what the disk refuses stays queued, up
- * to LIMIT_LOG_QUEUE_BYTES, and is tried again until it is written.
+ * line is never cut, doubled or lost while the program lives: what the disk refuses stays queued,
+ * up to LIMIT_LOG_QUEUE_BYTES, and is tried again until it is written.
  *
  * A ticket is a number that grows with each line of a port. A line with ticket t has been handed
  * to the kernel (wait: written) or to the disk (wait: synced) when log_port_written() >= t.
@@ -21,10 +21,10 @@ enum log_wait { LOG_WAIT_WRITTEN, LOG_WAIT_SYNCED, LOG_WAIT_NONE };
 struct log_writer;
 struct log_port;
 
-/* Opens `to` ("stdout", a file's path, "syslog:" or "syslog:FACILITY") and starts the thread. A file
- * is opened O_APPEND|O_CLOEXEC, created 0640. On 0 the caller owns *ret. */
-int log_writer_new(const char *to, enum log_wait wait, struct log_writer **ret, struct err *e)
-	ATTR_NODISCARD;
+/* Opens `to` ("stdout", a file's path, "syslog:" or "syslog:FACILITY") and starts the thread. A
+ * file is opened O_APPEND|O_CLOEXEC, created 0640. On 0 the caller owns *ret. */
+int log_writer_new(const char *to, enum log_wait wait, struct log_writer **ret,
+		   struct err *e) ATTR_NODISCARD;
 /* Writes what is queued (waiting at most drain_ms for a full disk), stops the thread, closes. All
  * ports must have been freed before. NULL is accepted. */
 void log_writer_free(struct log_writer *w, int drain_ms);
@@ -50,8 +50,8 @@ void log_port_flush(struct log_port *p);
 void log_port_drain(struct log_port *p);
 /* The highest ticket that is written (see above; with LOG_WAIT_NONE: the highest one given). */
 uint64_t log_port_written(const struct log_port *p);
-/* False while the target refuses lines (disk full, target vanished) or the queue is full: then a new
- * request is refused with log_unavailable. */
+/* False while the target refuses lines (disk full, target vanished) or the queue is full: then a
+ * new request is refused with log_unavailable. */
 bool log_port_available(const struct log_port *p);
 
 #endif
