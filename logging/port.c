@@ -1,0 +1,232 @@
+/*
+ * The workers' side of the audit log: lines are formatted into a chunk of the port's own, without a
+ * lock, and the chunk is handed to the writer once a loop turn. It never waits for the disk. The
+ * session layer calls it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "logging/limits.h"
+#include "logging/queue.h"
+
+#define SPARE_CHUNKS	2
+#define SPARE_CHUNK_MAX 262144 /* a chunk that grew past this in a burst is not kept */
+
+void chunk_list_push(struct chunk_list *l, struct chunk *c)
+{
+	c->next = NULL;
+	if (l->tail)
+		l->tail->next = c;
+	else
+		l->head = c;
+	l->tail = c;
+}
+
+struct chunk *chunk_list_pop(struct chunk_list *l)
+{
+	struct chunk *c = l->head;
+
+	if (!c)
+		return NULL;
+	l->head = c->next;
+	if (!l->head)
+		l->tail = NULL;
+	c->next = NULL;
+	return c;
+}
+
+void chunk_free(struct chunk *c)
+{
+	if (!c)
+		return;
+	strbuf_clear(&c->text);
+	free(c);
+}
+
+static struct chunk *chunk_new(struct log_port *p)
+{
+	struct chunk *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	strbuf_init(&c->text, LIMIT_LOG_QUEUE_BYTES);
+	c->port = p;
+	return c;
+}
+
+static void port_free_memory(struct log_port *p)
+{
+	while (p->spare) {
+		struct chunk *c = p->spare;
+
+		p->spare = c->next;
+		chunk_free(c);
+	}
+	chunk_free(p->filling);
+	close(p->fd);
+	free(p);
+}
+
+int log_port_new(struct log_writer *w, struct log_port **ret, struct err *e)
+{
+	struct log_port *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return err_set(e, "out of memory");
+	p->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (p->fd < 0) {
+		free(p);
+		return err_sys(e, errno, "eventfd");
+	}
+	p->writer = w;
+	pthread_mutex_lock(&w->lock);
+	p->next = w->ports;
+	w->ports = p;
+	pthread_mutex_unlock(&w->lock);
+	*ret = p;
+	return 0;
+}
+
+void log_port_free(struct log_port *p)
+{
+	struct log_writer *w;
+	struct log_port **at;
+	bool is_last;
+
+	if (!p)
+		return;
+	log_port_flush(p);
+	w = p->writer;
+	pthread_mutex_lock(&w->lock);
+	for (at = &w->ports; *at != p; at = &(*at)->next)
+		;
+	*at = p->next;
+	p->is_closed = true;
+	is_last = p->in_flight == 0;
+	pthread_mutex_unlock(&w->lock);
+	if (is_last)
+		port_free_memory(p);
+}
+
+int log_port_fd(const struct log_port *p)
+{
+	return p->fd;
+}
+
+/* The same measure for adding and for answering whether there is room, so that both agree. */
+static bool queue_has_room(struct log_writer *w)
+{
+	return atomic_load_explicit(&w->queued, memory_order_relaxed) + LIMIT_RECORD_BYTES <=
+	       LIMIT_LOG_QUEUE_BYTES;
+}
+
+/* Formats r into the chunk at hand. The bytes it took, 0 when it has no room. */
+static size_t add_line(struct log_port *p, const struct record *r)
+{
+	size_t before;
+
+	if (!p->filling)
+		p->filling = chunk_new(p);
+	if (!p->filling)
+		return 0;
+	before = p->filling->text.len;
+	if (record_format(r, &p->filling->text) < 0)
+		return 0;
+	return p->filling->text.len - before;
+}
+
+uint64_t log_port_add(struct log_port *p, const struct record *r, bool must)
+{
+	struct log_writer *w = p->writer;
+	size_t n;
+
+	if (!must && !queue_has_room(w))
+		return 0;
+	n = add_line(p, r);
+	if (n == 0) {
+		/* A chunk that is full to its bound: go on in the next one. */
+		log_port_flush(p);
+		n = add_line(p, r);
+	}
+	if (n == 0)
+		return 0;
+	atomic_fetch_add_explicit(&w->queued, n, memory_order_relaxed);
+	p->filling->last_ticket = ++p->given;
+	return p->given;
+}
+
+void log_port_flush(struct log_port *p)
+{
+	struct log_writer *w = p->writer;
+	bool must_wake;
+
+	if (!p->filling || p->filling->text.len == 0)
+		return;
+	pthread_mutex_lock(&w->lock);
+	chunk_list_push(&w->waiting, p->filling);
+	p->in_flight++;
+	p->filling = p->spare;
+	if (p->spare) {
+		p->spare = p->spare->next;
+		p->filling->next = NULL;
+		p->spare_count--;
+	}
+	must_wake = w->is_sleeping;
+	w->is_sleeping = false; /* one wake-up is enough */
+	pthread_mutex_unlock(&w->lock);
+	if (must_wake)
+		pthread_cond_signal(&w->wake);
+}
+
+void log_port_drain(struct log_port *p)
+{
+	uint64_t count;
+
+	while (read(p->fd, &count, sizeof(count)) < 0 && errno == EINTR)
+		;
+	/* An exchange, not a store: whoever finds the flag still set has its mark seen by what the
+	 * worker reads after this. */
+	atomic_exchange(&p->signalled, false);
+}
+
+void port_signal(struct log_port *p)
+{
+	const uint64_t one = 1;
+
+	if (atomic_exchange(&p->signalled, true))
+		return;
+	while (write(p->fd, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
+}
+
+void port_return_chunk(struct chunk *c)
+{
+	struct log_port *p = c->port;
+
+	p->in_flight--;
+	if (p->is_closed || p->spare_count == SPARE_CHUNKS || c->text.cap > SPARE_CHUNK_MAX) {
+		chunk_free(c);
+	} else {
+		strbuf_reset(&c->text);
+		c->next = p->spare;
+		p->spare = c;
+		p->spare_count++;
+	}
+	if (p->is_closed && p->in_flight == 0)
+		port_free_memory(p);
+}
+
+uint64_t log_port_written(const struct log_port *p)
+{
+	if (atomic_load_explicit(&p->writer->wait, memory_order_relaxed) == LOG_WAIT_NONE)
+		return p->given;
+	return atomic_load_explicit(&p->written, memory_order_acquire);
+}
+
+bool log_port_available(const struct log_port *p)
+{
+	return atomic_load_explicit(&p->writer->available, memory_order_relaxed) &&
+	       queue_has_room(p->writer);
+}
