@@ -18,7 +18,7 @@ int loop_new(struct loop **ret, struct err *e) ATTR_NODISCARD;
 void loop_free(struct loop *l); /* empties the graveyard; everything on it must be gone before */
 /* Runs until loop_stop. */
 void loop_run(struct loop *l);
-void loop_stop(struct loop *l); /* on the loop's own thread */
+void loop_stop(struct loop *l);		      /* on the loop's own thread */
 struct event_base *loop_base(struct loop *l); /* for net/ only */
 
 /* CLOCK_MONOTONIC in microseconds, read once a turn and cached. */
@@ -44,7 +44,7 @@ struct timer {
 	bool armed;
 };
 int timer_init(struct timer *t, struct loop *l, void (*fn)(void *arg), void *arg) ATTR_NODISCARD;
-void timer_clear(struct timer *t); /* stops it; accepts a zeroed timer */
+void timer_clear(struct timer *t);	      /* stops it; accepts a zeroed timer */
 void timer_arm(struct timer *t, uint64_t ms); /* again: moves the deadline */
 void timer_stop(struct timer *t);
 

@@ -1,0 +1,293 @@
+/*
+ * The same stream through OpenSSL. A BIO of our own stands between it and the socket: it feeds
+ * bytes that were looked at before TLS began, remembers a short read so that no second one is made,
+ * and gathers records in the stream's output so that they leave in one call.
+ */
+#include <errno.h>
+#include <openssl/err.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "proxy/net/stream_internal.h"
+
+/* Small records first, so that the other side can act on the first bytes; whole ones in bulk. */
+#define BURST_SMALL_BYTES  32768
+#define BURST_RECORD_BYTES 4096
+#define BURST_IDLE_US	   1000000
+
+static BIO_METHOD *bio_method;
+static pthread_once_t bio_once = PTHREAD_ONCE_INIT;
+
+static int take_pre(struct stream *s, char *buf, size_t n)
+{
+	size_t have = s->pre_end - s->pre_start;
+
+	if (n > have)
+		n = have;
+	memcpy(buf, s->pre + s->pre_start, n);
+	s->pre_start += n;
+	if (s->pre_start == s->pre_end) {
+		free(s->pre);
+		s->pre = NULL;
+		s->pre_start = s->pre_end = 0;
+	}
+	return (int)n;
+}
+
+static int bio_read(BIO *b, char *buf, int size)
+{
+	struct stream *s = BIO_get_data(b);
+	ssize_t n;
+
+	BIO_clear_retry_flags(b);
+	if (size <= 0)
+		return 0;
+	if (s->pre)
+		return take_pre(s, buf, (size_t)size);
+	if (s->socket_eof)
+		return 0;
+	if (s->socket_empty) {
+		BIO_set_retry_read(b);
+		return -1;
+	}
+	do
+		n = recv(s->fd, buf, (size_t)size, 0);
+	while (n < 0 && errno == EINTR);
+	if (n > 0) {
+		s->socket_empty = n < size;
+		return (int)n;
+	}
+	if (n == 0) {
+		s->socket_eof = true;
+		return 0;
+	}
+	if (errno == EAGAIN || errno == EWOULDBLOCK) {
+		s->socket_empty = true;
+		BIO_set_retry_read(b);
+	}
+	return -1;
+}
+
+static int bio_write(BIO *b, const char *buf, int n)
+{
+	struct stream *s = BIO_get_data(b);
+
+	BIO_clear_retry_flags(b);
+	if (n <= 0 || s->write_failed)
+		return n; /* dropped: the read side says how the connection ended */
+	return stream_out_add(s, buf, (size_t)n) < 0 ? -1 : n;
+}
+
+static long bio_ctrl(BIO *b, int cmd, long num, void *ptr)
+{
+	struct stream *s = BIO_get_data(b);
+
+	(void)num;
+	(void)ptr;
+	if (cmd == BIO_CTRL_FLUSH)
+		return 1;
+	if (cmd == BIO_CTRL_EOF)
+		return s->socket_eof;
+	return 0;
+}
+
+static void make_method(void)
+{
+	bio_method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "stream");
+	if (!bio_method)
+		return;
+	BIO_meth_set_read(bio_method, bio_read);
+	BIO_meth_set_write(bio_method, bio_write);
+	BIO_meth_set_ctrl(bio_method, bio_ctrl);
+}
+
+int stream_start_tls(struct stream *s, SSL *ssl, struct err *e)
+{
+	size_t n = s->in_end - s->in_start;
+	BIO *b;
+
+	pthread_once(&bio_once, make_method);
+	b = bio_method ? BIO_new(bio_method) : NULL;
+	if (n > 0)
+		s->pre = malloc(n);
+	if (!b || (n > 0 && !s->pre)) {
+		BIO_free(b);
+		SSL_free(ssl);
+		return err_set(e, "out of memory");
+	}
+	if (n > 0) {
+		memcpy(s->pre, s->in + s->in_start, n);
+		s->pre_end = n;
+		stream_consume(s, n);
+	}
+	BIO_set_data(b, s);
+	BIO_set_init(b, 1);
+	SSL_set_bio(ssl, b, b);
+	s->ssl = ssl;
+	s->handshaking = true;
+	s->bytes_in = s->bytes_out = 0;
+	stream_schedule(s);
+	return 0;
+}
+
+/* OpenSSL's queue is left as it is: the owner asks certs/ for the words within the callback. */
+static unsigned tls_failed(struct stream *s, const char *what)
+{
+	s->error_is_tls = true;
+	if (!s->failed)
+		stream_fail_text(s, what);
+	s->corked = false;
+	stream_flush(s); /* an alert may be waiting */
+	return STREAM_ERROR;
+}
+
+unsigned stream_tls_handshake(struct stream *s)
+{
+	int r;
+
+	ERR_clear_error();
+	r = SSL_do_handshake(s->ssl);
+	if (r == 1) {
+		s->handshaking = false;
+		s->tls_up = s->tls_more = true;
+		stream_flush(s);
+		return STREAM_HANDSHAKED;
+	}
+	switch (SSL_get_error(s->ssl, r)) {
+	case SSL_ERROR_WANT_READ:
+	case SSL_ERROR_WANT_WRITE: stream_flush(s); return 0;
+	default:
+		return tls_failed(s, s->socket_eof ? "the connection ended within the TLS handshake"
+						   : "the TLS handshake failed");
+	}
+}
+
+unsigned stream_tls_read(struct stream *s)
+{
+	unsigned events = 0;
+
+	s->tls_more = true;
+	while (!s->failed) {
+		size_t room, got = 0;
+		unsigned char *at;
+		int r;
+
+		/* The first read gets the lent buffer, the next ones its rest. */
+		if (s->in_lent && s->in_end < s->in_cap) {
+			at = s->in + s->in_end;
+			room = s->in_cap - s->in_end;
+		} else if (events && s->in_lent) {
+			break; /* full: deliver first */
+		} else {
+			at = stream_in_space(s, &room);
+		}
+		if (!at)
+			break;
+		ERR_clear_error();
+		r = SSL_read_ex(s->ssl, at, room, &got);
+		if (r == 1) {
+			s->in_end += got;
+			s->bytes_in += got;
+			events |= STREAM_DATA;
+			continue;
+		}
+		switch (SSL_get_error(s->ssl, r)) {
+		case SSL_ERROR_WANT_READ:
+		case SSL_ERROR_WANT_WRITE: s->tls_more = false; break;
+		case SSL_ERROR_ZERO_RETURN:
+			s->eof = true;
+			events |= STREAM_EOF;
+			break;
+		default:
+			events |=
+				tls_failed(s, s->socket_eof
+						      ? "the connection ended without close_notify"
+						      : "TLS failed while reading");
+			break;
+		}
+		break;
+	}
+	if (s->failed)
+		events |= STREAM_ERROR;
+	else if (stream_pending(s) > 0 && !s->corked)
+		stream_flush(s); /* tickets, key updates */
+	return events;
+}
+
+static size_t record_size(struct stream *s)
+{
+	int64_t now = loop_now_us(s->loop);
+
+	if (now - s->burst_at_us > BURST_IDLE_US)
+		s->burst_bytes = 0;
+	s->burst_at_us = now;
+	return s->burst_bytes < BURST_SMALL_BYTES ? BURST_RECORD_BYTES : LOOP_GATHER_BYTES;
+}
+
+static int write_record(struct stream *s, const void *p, size_t n)
+{
+	size_t written;
+
+	ERR_clear_error();
+	if (SSL_write_ex(s->ssl, p, n, &written) != 1) {
+		if (!s->failed)
+			stream_fail_text(s, "TLS failed while writing");
+		s->error_is_tls = true;
+		stream_schedule(s);
+		return -1;
+	}
+	s->burst_bytes += s->burst_bytes < BURST_SMALL_BYTES ? (uint32_t)n : 0;
+	s->bytes_out += n;
+	return 0;
+}
+
+void stream_tls_writev(struct stream *s, const struct iovec *iov, int n)
+{
+	unsigned char *gather = loop_buffers(s->loop)->gather;
+	size_t held = 0;
+	bool had_pending = stream_pending(s) > 0;
+
+	for (int i = 0; i < n; i++) {
+		const unsigned char *p = iov[i].iov_base;
+		size_t left = iov[i].iov_len;
+
+		while (left > 0) {
+			size_t max = record_size(s);
+			size_t take = max - held < left ? max - held : left;
+
+			if (held == 0 && (take == max || i == n - 1)) {
+				/* a whole record in one piece: no copy */
+				if (write_record(s, p, take) < 0)
+					return;
+			} else {
+				memcpy(gather + held, p, take);
+				held += take;
+				if (held == max) {
+					if (write_record(s, gather, held) < 0)
+						return;
+					held = 0;
+				}
+			}
+			p += take;
+			left -= take;
+		}
+	}
+	if (held > 0 && write_record(s, gather, held) < 0)
+		return;
+	if (!s->corked && !had_pending)
+		stream_flush(s);
+}
+
+void stream_tls_close_notify(struct stream *s)
+{
+	ERR_clear_error();
+	SSL_shutdown(s->ssl); /* appends the alert to out */
+	ERR_clear_error();
+}
+
+bool stream_tls_has_pending(const struct stream *s)
+{
+	return s->tls_up && s->tls_more && (s->pre || SSL_has_pending(s->ssl));
+}
