@@ -353,8 +353,7 @@ static int parse_port(struct str in, uint16_t *ret, struct err *e)
 	for (size_t i = 0; i < in.n; i++)
 		if (in.p[i] < '0' || in.p[i] > '9')
 			return err_reason(e, REASON_MALFORMED_REQUEST,
-					  "byte 0x%02x in the port (only digits are taken; an IPv6 "
-					  "address stands in brackets)",
+					  "byte 0x%02x in the port (only digits are taken)",
 					  (unsigned char)in.p[i]);
 	if (in.n > 1 && in.p[0] == '0')
 		return err_reason(e, REASON_AMBIGUOUS_URL, "a port with leading zeros");
@@ -389,6 +388,10 @@ static int parse_authority(struct str in, uint16_t default_port, struct host *re
 					  "bytes between the bracket and the port");
 	} else {
 		end = str_find(in, ':');
+		if (end >= 0 && str_find(str_skip(in, (size_t)end + 1), ':') >= 0)
+			return err_reason(e, REASON_MALFORMED_REQUEST,
+					  "two colons in host and port (an IPv6 address stands in "
+					  "brackets)");
 	}
 	if (end >= 0 && (size_t)end < in.n) {
 		host = str_head(in, (size_t)end);
