@@ -393,10 +393,11 @@ static void forms_make(struct pattern_forms *f, char *text, size_t n)
 
 struct pattern_forms *pattern_forms_new(struct str path)
 {
-	struct pattern_forms *f = malloc(sizeof(*f));
-	char *text = malloc(path.n + 1);
 	/* OPTIONS * speaks of the root as far as a deny is concerned. */
-	size_t slash = path.n == 0 || path.p[0] != '/';
+	struct str as_path = str_eq(path, STR("*")) ? STR("/") : path;
+	size_t slash = as_path.n == 0 || as_path.p[0] != '/';
+	struct pattern_forms *f = malloc(sizeof(*f));
+	char *text = malloc(as_path.n + 1);
 
 	if (!f || !text) {
 		free(f);
@@ -408,8 +409,8 @@ struct pattern_forms *pattern_forms_new(struct str path)
 	f->beyond = false;
 	f->path = path;
 	text[0] = '/';
-	fold(text + slash, path);
-	forms_make(f, text, path.n + slash);
+	fold(text + slash, as_path);
+	forms_make(f, text, as_path.n + slash);
 	free(text);
 	return f;
 }
@@ -477,6 +478,9 @@ static int list_cut(struct segment_list *l, size_t n, char wild, bool broad, str
 		seg->any = seg->text.n == 2 && seg->text.p[0] == wild && seg->text.p[1] == wild;
 		l->n++;
 	}
+	/* The root is the path with one empty segment. */
+	if (l->n == 0)
+		l->v[l->n++] = (struct segment){.text = STR("")};
 	return 0;
 }
 
