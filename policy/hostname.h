@@ -1,8 +1,8 @@
 /*
  * Hosts: a DNS name, an IPv4 or an IPv6 address, each in its one spelling. Names are lower-case
  * A-labels without a trailing dot (RFC 1035 section 2.3.4, RFC 3986 section 3.2.2, underscores
- * admitted); an address in any other spelling (octal, hexadecimal, short, decimal) is refused, never
- * read. It resolves nothing.
+ * admitted); an address in any other spelling (octal, hexadecimal, short, decimal) is refused,
+ * never read. It resolves nothing.
  */
 #ifndef STILE_POLICY_HOSTNAME_H
 #define STILE_POLICY_HOSTNAME_H

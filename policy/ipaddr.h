@@ -48,10 +48,10 @@ const char *ipaddr_special(const struct ipaddr *a, char *buf, size_t size);
 /* A metadata address of a cloud: opened only by its exact address (/32, /128). */
 bool ipaddr_is_metadata(const struct ipaddr *a);
 
-/* May a connection go to `a`? Special addresses only if one of the ranges has them (metadata: only a
- * full-length range); for an embedding form both the IPv6 address itself and what it carries must be
- * admitted. `own` are the host's own interface addresses: those need a range too, even when they are
- * public. 0, or -1 with REASON_ADDRESS_DENIED and the why. */
+/* May a connection go to `a`? Special addresses only if one of the ranges has them (metadata: only
+ * a full-length range); for an embedding form both the IPv6 address itself and what it carries must
+ * be admitted. `own` are the host's own interface addresses: those need a range too, even when they
+ * are public. 0, or -1 with REASON_ADDRESS_DENIED and the why. */
 int ipaddr_judge(const struct ipaddr *a, const struct iprange *ranges, size_t ranges_n,
 		 const struct ipaddr *own, size_t own_n, struct err *e) ATTR_NODISCARD;
 

@@ -21,7 +21,7 @@ struct url {
 	/* plain; slices point into mem */
 	enum scheme scheme;
 	struct host host;
-	uint16_t port; /* never 0 */
+	uint16_t port;	  /* never 0 */
 	struct str path;  /* starts with '/'; for `OPTIONS *` it is "*" */
 	struct str query; /* without the '?' */
 	bool has_query;	  /* `/x?` keeps its empty query */
@@ -32,15 +32,18 @@ const char *scheme_word(enum scheme s);
 uint16_t scheme_default_port(enum scheme s);
 
 /* absolute-form (RFC 9112 section 3.2.2): http://host[:port][/path][?query]; no path becomes "/".
- * 0, or -1 with REASON_MALFORMED_REQUEST or REASON_AMBIGUOUS_URL. Everything that could be read is in
- * *ret even on failure (for the log): call url_clear in both cases. */
+ * 0, or -1 with REASON_MALFORMED_REQUEST, REASON_AMBIGUOUS_URL or REASON_TARGET_TOO_LONG (path and
+ * query, as they would be sent, beyond LIMIT_TARGET_BYTES). Everything that could be read is in
+ * *ret even on failure, for the log alone: path and query are then the bytes as they came. Call
+ * url_clear in both cases. */
 int url_parse_absolute(struct str in, struct url *ret, struct err *e) ATTR_NODISCARD;
-/* origin-form (section 3.2.1) within a known scheme, host and port. */
+/* origin-form (section 3.2.1) within a known scheme, host and port. `*` is taken too (path "*"):
+ * that it stands with OPTIONS alone is for the caller to check. Failure as above. */
 int url_parse_origin_form(enum scheme scheme, const struct host *host, uint16_t port, struct str in,
 			  struct url *ret, struct err *e) ATTR_NODISCARD;
 /* authority-form of CONNECT (section 3.2.3): host:port, the port spelled out, 1 to 65535. */
-int url_parse_authority(struct str in, struct host *ret_host, uint16_t *ret_port, struct err *e)
-	ATTR_NODISCARD;
+int url_parse_authority(struct str in, struct host *ret_host, uint16_t *ret_port,
+			struct err *e) ATTR_NODISCARD;
 /* The value of Host or :authority: host[:port]; without a port it is default_port. Userinfo is
  * refused. */
 int url_parse_host_field(struct str in, uint16_t default_port, struct host *ret_host,
@@ -53,6 +56,5 @@ void url_add_authority(const struct url *u, struct strbuf *out);
 void url_add_target(const struct url *u, struct strbuf *out);
 /* The whole: scheme://authority/path?query. */
 void url_add(const struct url *u, struct strbuf *out);
-
 
 #endif
