@@ -4,8 +4,7 @@
  * none included; the rest is itself, case-sensitive. The pattern is brought into the canonical form
  * of url.h when it is compiled. So a `**` at the end of /a also covers /a itself, /a/ and /a/b/c,
  * not /ab; a `*` as last segment covers /a/, /a/b and /a/@scope%2Fname, not /a and not /a/b/c; the
- * pattern
- * "/" covers / alone. There is no way to write a literal `*`.
+ * pattern "/" covers / alone. There is no way to write a literal `*`.
  * Matching is linear in path x pattern at worst, without recursion on the input.
  */
 #ifndef STILE_POLICY_PATTERN_H
