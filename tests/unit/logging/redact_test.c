@@ -1,0 +1,188 @@
+/*
+ * Queries without their secrets: which keys count, in every spelling, and what must stay.
+ */
+#include "unit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "logging/record.h"
+
+#define CANARY "CANARY"
+
+static struct strbuf out;
+
+static int set_up(void **state)
+{
+	(void)state;
+	strbuf_init(&out, 1 << 20);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	strbuf_clear(&out);
+	return 0;
+}
+
+static const char *redacted(struct str query)
+{
+	strbuf_reset(&out);
+	record_redact_query(query, &out);
+	return strbuf_cstr(&out);
+}
+
+static void test_secret_keys(void **state)
+{
+	static const char *const keys[] = {
+		"key",
+		"KEY",
+		"Key",
+		"kEy",
+		"%6bey",
+		"%6Bey",
+		"k%65y",
+		"%256bey",
+		"%25256bey",
+		"token",
+		"securityToken",
+		"exaApiKey",
+		"X-Amz-Signature",
+		"X-Amz-Credential",
+		"X-Amz-Security-Token",
+		"sig",
+		"access_token",
+		"code",
+		"session",
+		"sid",
+		"jwt",
+		"sessionid",
+		"sessionId",
+		"JSESSIONID",
+		"PHPSESSID",
+		"apikey",
+		"APIKEY",
+		"api_key",
+		"api-key",
+		"api.key",
+		"api+key",
+		"api%20key",
+		"apiKey",
+		"myApiKey",
+		"AWSAccessKeyId",
+		"awsaccesskey",
+		"client_secret",
+		"clientsecret",
+		"password",
+		"passwd",
+		"pwd",
+		"userpassword",
+		"user[password]",
+		"key[]",
+		"key%5B%5D",
+		"auth",
+		"authToken",
+		"Authorization",
+		"oauth_signature",
+		"bearer",
+		"credentials",
+		"idtoken",
+		"id_token",
+		"SAMLResponse",
+		"token2",
+		"key1",
+		"2key",
+		"%00key",
+		"refreshtoken",
+		"tOkEn",
+		"ToKeN",
+		"TOKEN%",
+		"x%zzkey%zz-key",
+		"private_token",
+		"subscription-key",
+		"sas.sig",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+		char query[256], want[256];
+
+		snprintf(query, sizeof(query), "q=ok&%s=" CANARY "=&z=1", keys[i]);
+		snprintf(want, sizeof(want), "q=ok&%s=[redacted]&z=1", keys[i]);
+		assert_string_equal(redacted(str_from_c(query)), want);
+	}
+}
+
+static void test_harmless_keys(void **state)
+{
+	static const char *const keys[] = {
+		"q",	     "monkey",	  "page",   "author",  "authors", "tokenizer", "keyboard",
+		"signal",    "codec",	  "decode", "encoded", "turkey",  "sidebar",   "design",
+		"passenger", "secretary", "assign", "keyword", "insider", "monkeys",   "",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+		char query[256];
+
+		snprintf(query, sizeof(query), "%s=value", keys[i]);
+		assert_string_equal(redacted(str_from_c(query)), query);
+	}
+}
+
+static void test_shape(void **state)
+{
+	(void)state;
+	assert_string_equal(redacted(STR_NONE), "");
+	assert_string_equal(redacted(STR("key")), "key");
+	assert_string_equal(redacted(STR("key&token&a")), "key&token&a");
+	assert_string_equal(redacted(STR("=x")), "=x");
+	assert_string_equal(redacted(STR("&&a=1&")), "&&a=1&");
+	assert_string_equal(redacted(STR("a=1;key=C;b=2")), "a=1;key=[redacted];b=2");
+	assert_string_equal(redacted(STR("key=C&key=D")), "key=[redacted]&key=[redacted]");
+	assert_string_equal(redacted(STR("key=")), "key=[redacted]");
+	/* For a server that splits at '&' only, these pieces are the secret too. */
+	assert_string_equal(redacted(STR("key=C;D;E&f;g")), "key=[redacted]&f;g");
+	assert_string_equal(redacted(STR("key=;D")), "key=[redacted]");
+	assert_string_equal(redacted(STR("a=%&b=%2")), "a=%&b=%2");
+}
+
+static void test_long_key(void **state)
+{
+	char query[1000];
+
+	(void)state;
+	memset(query, 'a', sizeof(query));
+	memcpy(query + 900, "=" CANARY, 7);
+	redacted(str_from(query, sizeof(query)));
+	assert_null(strstr(out.data, CANARY));
+	assert_non_null(strstr(out.data, "=[redacted]"));
+	/* Encoded over and over. */
+	assert_string_equal(redacted(STR("%2525252525252525256bey=C")),
+			    "%2525252525252525256bey=[redacted]");
+}
+
+static void test_full_output(void **state)
+{
+	char mem[16];
+	struct strbuf small;
+
+	(void)state;
+	strbuf_init_fixed(&small, mem, sizeof(mem));
+	record_redact_query(STR("abc=1&key=" CANARY "&def=2&ghi=3"), &small);
+	assert_true(small.overflowed);
+	assert_string_equal(mem, "abc=1&key=[reda");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_secret_keys), cmocka_unit_test(test_harmless_keys),
+		cmocka_unit_test(test_shape),	    cmocka_unit_test(test_long_key),
+		cmocka_unit_test(test_full_output),
+	};
+
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}
