@@ -9,10 +9,10 @@
 
 #include "logging/err.h"
 
-/* After a failed accept or the first failed read (TLS 1.3 clients reject after our handshake is done):
- * REASON_LEAF_REJECTED for unknown_ca, bad_certificate, certificate_unknown, certificate_expired,
- * unsupported_certificate and the like, with the alert's name and the cure; REASON_CLIENT_TLS_FAILED
- * otherwise. Always returns -1; empties OpenSSL's queue. */
+/* After a failed accept or the first failed read (TLS 1.3 clients reject after our handshake is
+ * done): REASON_LEAF_REJECTED for unknown_ca, bad_certificate, certificate_unknown,
+ * certificate_expired, unsupported_certificate and the like, with the alert's name and the cure;
+ * REASON_CLIENT_TLS_FAILED otherwise. Always returns -1; empties OpenSSL's queue. */
 int clientfail_explain(SSL *ssl, struct err *e);
 
 #endif

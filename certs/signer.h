@@ -11,8 +11,8 @@
 #include "certs/ca.h"
 #include "logging/str.h"
 
-/* Which host a leaf is for: a DNS name (its A-label, which also may hold underscores), or an address
- * of 4 or 16 bytes (then text is its spelling, for the common name and the cache). */
+/* Which host a leaf is for: a DNS name (its A-label, which also may hold underscores), or an
+ * address of 4 or 16 bytes (then text is its spelling, for the common name and the cache). */
 struct leaf_name {
 	struct str text;
 	const unsigned char *ip; /* NULL for a DNS name */
@@ -24,8 +24,8 @@ struct signer;
 
 int signer_new(struct ca *ca, size_t cache_max, struct signer **ret, struct err *e) ATTR_NODISCARD;
 void signer_free(struct signer *s);
-/* Calls done exactly once, perhaps before it returns: leaf is a reference that the callee owns, NULL
- * on failure with the reason in e. Thread-safe: the cache has one lock, never held while
+/* Calls done exactly once, perhaps before it returns: leaf is a reference that the callee owns,
+ * NULL on failure with the reason in e. Thread-safe: the cache has one lock, never held while
  * signing. */
 void signer_get(struct signer *s, const struct leaf_name *name,
 		void (*done)(void *arg, struct leaf *leaf, const struct err *e), void *arg);
@@ -33,12 +33,13 @@ struct leaf *leaf_ref(struct leaf *l);
 void leaf_unref(struct leaf *l);
 X509 *leaf_cert(const struct leaf *l);
 
-/* Server side of an inspected connection: an SSL in accept state with the leaf and its chain, TLS 1.2
- * and 1.3, session tickets bound to the leaf's host (a ticket of another host is not resumed),
- * no renegotiation, no client certificate asked for. ALPN: picks the first of `alpn` (wire format of
- * RFC 7301: length byte, name) that the client offers; no overlap is the fatal alert
- * no_application_protocol; a client without ALPN goes on without. `alpn` must outlive the SSL. */
-int signer_server_new(struct signer *s, struct leaf *leaf, struct str alpn, SSL **ret, struct err *e)
-	ATTR_NODISCARD;
+/* Server side of an inspected connection: an SSL in accept state with the leaf and its chain,
+ * TLS 1.2 and 1.3, session tickets bound to the leaf's host (a ticket of another host is not
+ * resumed), no renegotiation, no client certificate asked for. ALPN: picks the first of `alpn`
+ * (wire format of RFC 7301: length byte, name) that the client offers; no overlap is the fatal
+ * alert no_application_protocol; a client without ALPN goes on without. `alpn` must outlive the
+ * SSL. */
+int signer_server_new(struct signer *s, struct leaf *leaf, struct str alpn, SSL **ret,
+		      struct err *e) ATTR_NODISCARD;
 
 #endif

@@ -1,0 +1,108 @@
+/*
+ * Finds and reads PEM bundles. What they are worth as certificates is seen by whoever parses them
+ * (trust.c); what goes to a client is passed on as it stands (bundle.c).
+ */
+#include "certs/roots.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <string.h>
+
+#include <openssl/x509.h>
+
+#include "certs/file.h"
+
+/* Debian and its kin, Alpine; Fedora and its kin; the BSDs and old distributions. */
+static const char *const system_files[] = {
+	"/etc/ssl/certs/ca-certificates.crt",
+	"/etc/pki/tls/certs/ca-bundle.crt",
+	"/etc/ssl/cert.pem",
+};
+
+static bool has_certificate(struct str pem)
+{
+	static const char plain[] = "-----BEGIN CERTIFICATE-----";
+	static const char trusted[] = "-----BEGIN TRUSTED CERTIFICATE-----";
+
+	return pem.n > 0 && (memmem(pem.p, pem.n, plain, sizeof(plain) - 1) ||
+			     memmem(pem.p, pem.n, trusted, sizeof(trusted) - 1));
+}
+
+static int add_file_at(int dir_fd, const char *name, struct strbuf *out, struct err *e)
+{
+	struct file_text t;
+	int rc = 0;
+
+	if (file_read(dir_fd, name, ROOTS_BYTES_MAX, &t, e) != 0)
+		return -1;
+	if (!has_certificate(str_from(t.p, t.n))) {
+		rc = err_set(e, "%s: holds no PEM certificate", name);
+	} else {
+		strbuf_add(out, str_from(t.p, t.n));
+		if (t.p[t.n - 1] != '\n')
+			strbuf_addc(out, '\n');
+	}
+	file_text_wipe(&t);
+	return rc == 0 && out->overflowed ? err_set(e, "%s: too large", name) : rc;
+}
+
+int roots_add_file(const char *path, struct strbuf *out, struct err *e)
+{
+	return add_file_at(AT_FDCWD, path, out, e);
+}
+
+/* The hashed folder of OpenSSL holds each certificate under two names; the names of the form
+ * HHHHHHHH.N alone have each once. */
+static bool is_hashed_name(const char *name)
+{
+	return strspn(name, "0123456789abcdef") == 8 && name[8] == '.' && name[9] != '\0' &&
+	       strspn(name + 9, "0123456789") == strlen(name + 9);
+}
+
+static int add_dir(const char *dir, struct strbuf *out)
+{
+	DIR *d = opendir(dir);
+	struct dirent *at;
+	int found = 0;
+
+	if (!d)
+		return -1;
+	while ((at = readdir(d)))
+		if (is_hashed_name(at->d_name) && add_file_at(dirfd(d), at->d_name, out, NULL) == 0)
+			found++;
+	closedir(d);
+	return found ? 0 : -1;
+}
+
+int roots_add_from(const char *const *files, size_t files_n, const char *dir, struct strbuf *out,
+		   struct err *e)
+{
+	for (size_t i = 0; i < files_n; i++) {
+		if (add_file_at(AT_FDCWD, files[i], out, NULL) == 0)
+			return 0;
+		if (out->overflowed)
+			return err_set(e, "%s: too large", files[i]);
+	}
+	if (dir && add_dir(dir, out) == 0 && !out->overflowed)
+		return 0;
+	return err_set(e,
+		       "the system has no root certificates, neither %s nor in %s (install the "
+		       "package ca-certificates)",
+		       files_n ? files[0] : "a bundle", dir ? dir : "a folder");
+}
+
+int roots_add_system(struct strbuf *out, struct err *e)
+{
+	const char *const compiled[] = {X509_get_default_cert_file()};
+
+	if (roots_add_from(system_files, ARRAY_LEN(system_files), NULL, out, NULL) == 0)
+		return 0;
+	if (out->overflowed)
+		return err_set(e, "the system's root certificates are too large");
+	if (roots_add_from(compiled, 1, X509_get_default_cert_dir(), out, NULL) == 0)
+		return 0;
+	return err_set(e,
+		       "the system has no root certificates, neither %s nor in %s (install the "
+		       "package ca-certificates)",
+		       system_files[0], X509_get_default_cert_dir());
+}

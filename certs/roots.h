@@ -1,0 +1,22 @@
+/*
+ * Where the system keeps the roots that it trusts, as PEM. The environment (SSL_CERT_FILE and the
+ * like) is not asked: it must not be able to change whom stile believes.
+ */
+#ifndef STILE_CERTS_ROOTS_H
+#define STILE_CERTS_ROOTS_H
+
+#include "logging/err.h"
+#include "logging/strbuf.h"
+
+/* No bundle comes near this. */
+#define ROOTS_BYTES_MAX 16777216
+
+/* Appends the system's bundle. -1 when it has none that holds a certificate. */
+int roots_add_system(struct strbuf *out, struct err *e) ATTR_NODISCARD;
+/* The same from given places: the first of the files that can be used, else all files of dir. */
+int roots_add_from(const char *const *files, size_t files_n, const char *dir, struct strbuf *out,
+		   struct err *e) ATTR_NODISCARD;
+/* Appends one PEM file, which must hold a certificate, and a newline. */
+int roots_add_file(const char *path, struct strbuf *out, struct err *e) ATTR_NODISCARD;
+
+#endif

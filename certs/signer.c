@@ -1,0 +1,164 @@
+/*
+ * Puts leaf.c, leaf_cache.c and the server side of TLS together. One SSL_CTX serves all hosts: a
+ * context per host would cost tens of kilobytes each, and its ticket keys with it. What differs
+ * from host to host (leaf, ticket binding) is set on the SSL. It does not know who may ask for
+ * which name.
+ */
+#include "certs/signer.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "certs/leaf.h"
+#include "certs/leaf_cache.h"
+#include "certs/signer_clock.h"
+#include "certs/tls_ctx.h"
+#include "certs/tls_err.h"
+
+struct signer {
+	/* owned */
+	struct leaf_maker *maker;
+	struct leaf_cache *cache;
+	SSL_CTX *ctx; /* counted by each SSL as well */
+	/* plain */
+	time_t (*now)(void);
+};
+
+/* Where an SSL keeps the caller's `alpn`. */
+static int alpn_data_index = -1, alpn_len_index = -1;
+static pthread_once_t index_once = PTHREAD_ONCE_INIT;
+
+static void make_indexes(void)
+{
+	alpn_data_index = SSL_get_ex_new_index(0, NULL, NULL, NULL, NULL);
+	alpn_len_index = SSL_get_ex_new_index(0, NULL, NULL, NULL, NULL);
+}
+
+/* RFC 7301 section 3.2: our order decides; no overlap is fatal. Not called for a client without
+ * the extension. */
+static int on_alpn_select(SSL *ssl, const unsigned char **out, unsigned char *out_len,
+			  const unsigned char *in, unsigned in_len, void *arg)
+{
+	const unsigned char *ours = SSL_get_ex_data(ssl, alpn_data_index);
+	uintptr_t ours_len = (uintptr_t)SSL_get_ex_data(ssl, alpn_len_index);
+	unsigned char *picked = NULL;
+
+	(void)arg;
+	if (ours_len == 0)
+		return SSL_TLSEXT_ERR_NOACK;
+	if (SSL_select_next_proto(&picked, out_len, ours, (unsigned)ours_len, in, in_len) !=
+	    OPENSSL_NPN_NEGOTIATED)
+		return SSL_TLSEXT_ERR_ALERT_FATAL;
+	*out = picked;
+	return SSL_TLSEXT_ERR_OK;
+}
+
+static SSL_CTX *make_ctx(void)
+{
+	SSL_CTX *ctx = tls_ctx_new(TLS_server_method());
+
+	if (!ctx)
+		return NULL;
+	/* Leaves are ECDSA, so only these suites can be meant in TLS 1.2. */
+	if (SSL_CTX_set_cipher_list(ctx, "ECDHE-ECDSA-AES128-GCM-SHA256:"
+					 "ECDHE-ECDSA-AES256-GCM-SHA384:"
+					 "ECDHE-ECDSA-CHACHA20-POLY1305") != 1 ||
+	    SSL_CTX_set_num_tickets(ctx, 1) != 1) {
+		SSL_CTX_free(ctx);
+		return NULL;
+	}
+	SSL_CTX_set_verify(ctx, SSL_VERIFY_NONE, NULL);
+	SSL_CTX_set_alpn_select_cb(ctx, on_alpn_select, NULL);
+	/* Tickets carry the state; nothing is kept here for a client that does not come back. */
+	SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
+	/* The chain is what ca_chain says, not what OpenSSL could find. */
+	SSL_CTX_set_mode(ctx, SSL_MODE_NO_AUTO_CHAIN);
+	return ctx;
+}
+
+static time_t real_now(void)
+{
+	return time(NULL);
+}
+
+int signer_new(struct ca *ca, size_t cache_max, struct signer **ret, struct err *e)
+{
+	struct signer *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return err_set(e, "out of memory");
+	pthread_once(&index_once, make_indexes);
+	s->now = real_now;
+	s->ctx = make_ctx();
+	if (!s->ctx || alpn_data_index < 0 || alpn_len_index < 0) {
+		tls_err(e, REASON_NONE, "cannot prepare the server side of TLS");
+		goto fail;
+	}
+	if (leaf_maker_new(ca, &s->maker, e) != 0 || leaf_cache_new(cache_max, &s->cache, e) != 0)
+		goto fail;
+	*ret = s;
+	return 0;
+fail:
+	signer_free(s);
+	return -1;
+}
+
+void signer_free(struct signer *s)
+{
+	if (!s)
+		return;
+	SSL_CTX_free(s->ctx);
+	leaf_cache_free(s->cache);
+	leaf_maker_free(s->maker);
+	free(s);
+}
+
+void signer_set_clock(struct signer *s, time_t (*now)(void))
+{
+	s->now = now;
+}
+
+static struct leaf *get_or_make(struct signer *s, const struct leaf_name *name, struct err *e)
+{
+	time_t now = s->now();
+	struct leaf_key key;
+	struct leaf *l;
+
+	if (leaf_key_init(&key, name, e) != 0)
+		return NULL;
+	l = leaf_cache_get(s->cache, &key, now);
+	if (l)
+		return l;
+	if (leaf_make(s->maker, &key, name->text, now, &l, e) != 0)
+		return NULL;
+	return leaf_cache_put(s->cache, &key, l, now);
+}
+
+void signer_get(struct signer *s, const struct leaf_name *name,
+		void (*done)(void *arg, struct leaf *leaf, const struct err *e), void *arg)
+{
+	struct err e = ERR_INIT;
+
+	done(arg, get_or_make(s, name, &e), &e);
+}
+
+int signer_server_new(struct signer *s, struct leaf *leaf, struct str alpn, SSL **ret,
+		      struct err *e)
+{
+	STACK_OF(X509) *chain = ca_chain(leaf->ca);
+	SSL *ssl = SSL_new(s->ctx);
+
+	if (!ssl || SSL_use_certificate(ssl, leaf->cert) != 1 ||
+	    SSL_use_PrivateKey(ssl, leaf->key) != 1 ||
+	    SSL_set_session_id_context(ssl, leaf->sid_ctx, LEAF_SID_CTX_LEN) != 1 ||
+	    SSL_set_ex_data(ssl, alpn_data_index, (void *)(uintptr_t)alpn.p) != 1 ||
+	    SSL_set_ex_data(ssl, alpn_len_index, (void *)(uintptr_t)alpn.n) != 1 ||
+	    (sk_X509_num(chain) > 0 && SSL_set1_chain(ssl, chain) != 1)) {
+		SSL_free(ssl);
+		return tls_err(e, REASON_INTERNAL_ERROR,
+			       "cannot prepare the client's TLS connection");
+	}
+	SSL_set_accept_state(ssl);
+	*ret = ssl;
+	return 0;
+}
