@@ -8,6 +8,8 @@
  */
 #include "logging/json.h"
 
+#include <string.h>
+
 #include "logging/utf8.h"
 
 #define CUT_MARK "[cut]"
@@ -37,6 +39,58 @@ void json_close(struct json *j, char bracket)
 	j->need_comma = true;
 }
 
+#define EACH_BYTE(c) (0x0101010101010101U * (c))
+
+/* Not 0 if one of eight bytes may not stand in a JSON string as it is, or is not ASCII. In each
+ * byte the top bit tells; (x - 1) & ~x has it where x is 0. */
+static uint64_t has_special(uint64_t v)
+{
+	uint64_t quote = v ^ EACH_BYTE('"'), backslash = v ^ EACH_BYTE('\\');
+	uint64_t del = v ^ EACH_BYTE(0x7f);
+	uint64_t found = v | ((v - EACH_BYTE(0x20)) & ~v);
+
+	found |= (quote - EACH_BYTE(1)) & ~quote;
+	found |= (backslash - EACH_BYTE(1)) & ~backslash;
+	found |= (del - EACH_BYTE(1)) & ~del;
+	return found & EACH_BYTE(0x80);
+}
+
+static uint64_t load32(const char *p)
+{
+	uint32_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+static uint64_t load64(const char *p)
+{
+	uint64_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+/* Whether all of s is ASCII that needs no escape. The last step overlaps the one before it instead
+ * of going byte by byte: most strings of a record are short. */
+static bool is_plain(struct str s)
+{
+	size_t i = 0;
+
+	if (s.n >= 8) {
+		for (; i + 8 < s.n; i += 8)
+			if (has_special(load64(s.p + i)))
+				return false;
+		return !has_special(load64(s.p + s.n - 8));
+	}
+	if (s.n >= 4)
+		return !has_special(load32(s.p) | load32(s.p + s.n - 4) << 32);
+	for (; i < s.n; i++)
+		if (has_special(EACH_BYTE((unsigned char)s.p[i])))
+			return false;
+	return true;
+}
+
 /* Length of the run at the start of s that may stand in a JSON string as it is. */
 static size_t clean_run(struct str s)
 {
@@ -47,6 +101,10 @@ static size_t clean_run(struct str s)
 		uint32_t cp;
 		size_t n;
 
+		if (s.n - i >= 8 && !has_special(load64(s.p + i))) {
+			i += 8;
+			continue;
+		}
 		if (c >= 0x20 && c < 0x7f && c != '"' && c != '\\') {
 			i++;
 			continue;
@@ -103,10 +161,40 @@ static void put_text(struct strbuf *out, struct str s)
 	}
 }
 
+/* The common case in one step: comma, quote, plain text, quote and what stands behind (a colon
+ * after a key). False when the text is not plain or the room is short; then nothing is written. */
+static bool put_plain(struct json *j, struct str s, char behind)
+{
+	char *p;
+	size_t len = 0;
+
+	if (!is_plain(s))
+		return false;
+	p = strbuf_reserve(j->out, s.n + 4);
+	if (!p)
+		return false;
+	if (j->need_comma)
+		p[len++] = ',';
+	p[len++] = '"';
+	if (s.n)
+		memcpy(p + len, s.p, s.n);
+	len += s.n;
+	p[len++] = '"';
+	if (behind)
+		p[len++] = behind;
+	p[len] = '\0';
+	j->out->len += len;
+	return true;
+}
+
 void json_key(struct json *j, const char *key)
 {
-	json_str(j, str_from_c(key));
-	strbuf_addc(j->out, ':');
+	struct str s = str_from_c(key);
+
+	if (!put_plain(j, s, ':')) {
+		json_str(j, s);
+		strbuf_addc(j->out, ':');
+	}
 	j->need_comma = false;
 }
 
@@ -127,6 +215,10 @@ static size_t cut_at(struct str s, size_t max)
 
 void json_str_max(struct json *j, struct str s, size_t max)
 {
+	if (s.n <= max && put_plain(j, s, '\0')) {
+		j->need_comma = true;
+		return;
+	}
 	separate(j);
 	strbuf_addc(j->out, '"');
 	if (s.n > max) {

@@ -37,20 +37,27 @@ static const struct str secret_ends[] = {
 
 #undef W
 
-/* Both want lower case. */
+/* Both want lower case and at least one letter. */
 static bool is_secret_word(struct str s)
 {
-	for (size_t i = 0; i < ARRAY_LEN(secret_words); i++)
-		if (str_eq(s, secret_words[i]))
+	for (size_t i = 0; i < ARRAY_LEN(secret_words); i++) {
+		struct str word = secret_words[i];
+
+		if (word.n == s.n && word.p[0] == s.p[0] && memcmp(word.p, s.p, s.n) == 0)
 			return true;
+	}
 	return false;
 }
 
 static bool has_secret_end(struct str s)
 {
-	for (size_t i = 0; i < ARRAY_LEN(secret_ends); i++)
-		if (str_ends(s, secret_ends[i]))
+	for (size_t i = 0; i < ARRAY_LEN(secret_ends); i++) {
+		struct str end = secret_ends[i];
+
+		if (s.n >= end.n && s.p[s.n - 1] == end.p[end.n - 1] &&
+		    memcmp(s.p + s.n - end.n, end.p, end.n) == 0)
 			return true;
+	}
 	return false;
 }
 
@@ -123,6 +130,9 @@ static bool decode_fully(char *key, size_t *len)
 	for (unsigned round = 0; round < DECODE_ROUNDS; round++) {
 		size_t before = *len;
 
+		if (!memchr(key, '%', before))
+			return true;
+
 		*len = decode(key, before);
 		if (*len == before)
 			return true;
@@ -153,6 +163,8 @@ static bool is_secret_key(struct str raw)
 		joined_len += word.n;
 	}
 	word = str_from(joined, joined_len);
+	if (word.n == 0)
+		return false;
 	return is_secret_word(word) || has_secret_end(word);
 }
 

@@ -73,6 +73,15 @@ static bool grow(struct strbuf *b, size_t need)
 	return true;
 }
 
+char *strbuf_reserve(struct strbuf *b, size_t n)
+{
+	if (b->overflowed || n > b->max - b->len)
+		return NULL;
+	if (n >= b->cap - b->len && !grow(b, b->len + n))
+		return NULL;
+	return b->data + b->len;
+}
+
 /* How many of n bytes there is room for, with the memory at hand; marks the overflow if fewer. */
 static size_t make_room(struct strbuf *b, size_t n)
 {

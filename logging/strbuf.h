@@ -31,6 +31,9 @@ void strbuf_clear(struct strbuf *b); /* frees; the buffer may be used again with
 void strbuf_wipe(struct strbuf *b);  /* strbuf_clear after OPENSSL_cleanse-like wiping */
 void strbuf_reset(struct strbuf *b); /* empties, keeps the memory */
 
+/* Room for n more bytes, for a caller that writes them itself and then adds them to len and sets
+ * the terminator; NULL if there is none (nothing is marked then). Valid until the next change. */
+char *strbuf_reserve(struct strbuf *b, size_t n);
 void strbuf_add(struct strbuf *b, struct str s);
 void strbuf_addc(struct strbuf *b, char c);
 void strbuf_adds(struct strbuf *b, const char *c);

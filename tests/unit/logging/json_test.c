@@ -101,6 +101,23 @@ static void test_every_byte(void **state)
 	check_round_trip(str_from(all, sizeof(all)));
 }
 
+/* Eight bytes are looked at in one step: each byte at each place of strings around that size. */
+static void test_every_place(void **state)
+{
+	char text[20];
+
+	(void)state;
+	for (size_t n = 1; n <= sizeof(text); n++) {
+		for (size_t at = 0; at < n; at++) {
+			for (int c = 0; c < 256; c++) {
+				memset(text, 'a', n);
+				text[at] = (char)c;
+				check_round_trip(str_from(text, n));
+			}
+		}
+	}
+}
+
 static void test_invalid_utf8(void **state)
 {
 	static const char *const invalid[] = {
@@ -211,9 +228,10 @@ static void test_structure(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_known),	     cmocka_unit_test(test_every_byte),
-		cmocka_unit_test(test_invalid_utf8), cmocka_unit_test(test_random),
-		cmocka_unit_test(test_cut),	     cmocka_unit_test(test_structure),
+		cmocka_unit_test(test_known),	    cmocka_unit_test(test_every_byte),
+		cmocka_unit_test(test_every_place), cmocka_unit_test(test_invalid_utf8),
+		cmocka_unit_test(test_random),	    cmocka_unit_test(test_cut),
+		cmocka_unit_test(test_structure),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -142,6 +142,28 @@ static void test_fixed(void **state)
 	assert_ptr_equal(b.data, mem);
 }
 
+static void test_reserve(void **state)
+{
+	struct strbuf b;
+	char *p;
+
+	(void)state;
+	strbuf_init(&b, 300);
+	strbuf_adds(&b, "ab");
+	assert_null(strbuf_reserve(&b, 299));
+	assert_false(b.overflowed);
+	p = strbuf_reserve(&b, 298);
+	assert_ptr_equal(p, b.data + 2);
+	memset(p, 'x', 298);
+	p[298] = '\0';
+	b.len += 298;
+	assert_int_equal(strlen(strbuf_cstr(&b)), 300);
+	strbuf_addc(&b, 'y');
+	assert_true(b.overflowed);
+	assert_null(strbuf_reserve(&b, 0));
+	strbuf_clear(&b);
+}
+
 static void test_printable(void **state)
 {
 	struct strbuf b;
@@ -168,6 +190,7 @@ int main(void)
 		cmocka_unit_test(test_grow),	cmocka_unit_test(test_bound),
 		cmocka_unit_test(test_formats), cmocka_unit_test(test_take),
 		cmocka_unit_test(test_fixed),	cmocka_unit_test(test_printable),
+		cmocka_unit_test(test_reserve),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
