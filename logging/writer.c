@@ -387,7 +387,7 @@ void log_writer_free(struct log_writer *w, int drain_ms)
 	drop_chunks(&w->done, 0);
 	lost = drop_chunks(&w->writing, w->offset) + drop_chunks(&w->waiting, 0);
 	if (lost)
-		log_error("%zu lines of the log %s could not be written and are lost", lost,
+		log_error("%zu line(s) of the log %s could not be written and are lost", lost,
 			  sink_name(&w->sink));
 	if (w->has_next)
 		sink_close(&w->next);
