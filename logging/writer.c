@@ -49,7 +49,6 @@ static void set_failing(struct log_writer *w, const char *why)
 
 static void set_working(struct log_writer *w)
 {
-	w->is_failing = false;
 	if (atomic_load(&w->available))
 		return;
 	atomic_store(&w->available, true);
@@ -226,7 +225,10 @@ static void write_some(struct log_writer *w, bool is_stopping)
 		on_write_error(w, errno);
 		return;
 	}
-	set_working(w);
+	w->is_failing = false;
+	/* A disk that takes a little and is full again has not recovered. */
+	if (!w->writing.head)
+		set_working(w);
 	commit(w);
 }
 

@@ -94,6 +94,49 @@ static void test_whole_line(void **state)
 		"\"error_detail\":\"eof\"}\n");
 }
 
+/* The table of keys in logging/README.md has the keys of the full line, in the same order. */
+static void test_readme_keys(void **state)
+{
+	struct record r = full_record();
+	FILE *f = fopen("logging/README.md", "r");
+	char line[512];
+	const char *at;
+	size_t keys = 0;
+
+	(void)state;
+	assert_non_null(f);
+	strbuf_reset(&out);
+	assert_int_equal(record_format(&r, &out), 0);
+	at = out.data;
+	while (fgets(line, sizeof(line), f)) {
+		struct str row = str_from_c(line), cell;
+
+		if (!str_starts(row, STR("| `")))
+			continue;
+		row = str_skip(row, 2);
+		cell = str_split(&row, '|');
+		while (cell.n) {
+			char quoted[64];
+
+			str_split(&cell, '`');
+			snprintf(quoted, sizeof(quoted),
+				 "\"%.*s\":", STR_FMT(str_split(&cell, '`')));
+			if (strcmp(quoted, "\"\":") == 0)
+				break;
+			at = strstr(at, quoted);
+			if (!at)
+				fail_msg("%s is not where the table has it", quoted);
+			at += strlen(quoted);
+			/* Past the members of an object, which the table gives in one row. */
+			if (*at == '{')
+				at = strchr(at, '}');
+			keys++;
+		}
+	}
+	fclose(f);
+	assert_int_equal(keys, 29);
+}
+
 static void test_absent(void **state)
 {
 	struct record r = {.time = {1, 0}, .event = RECORD_PROXY_START};
@@ -343,11 +386,11 @@ static void test_speed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_whole_line), cmocka_unit_test(test_absent),
-		cmocka_unit_test(test_time),	   cmocka_unit_test(test_bound),
-		cmocka_unit_test(test_cut),	   cmocka_unit_test(test_no_room),
-		cmocka_unit_test(test_events),	   cmocka_unit_test(test_ids),
-		cmocka_unit_test(test_speed),
+		cmocka_unit_test(test_whole_line), cmocka_unit_test(test_readme_keys),
+		cmocka_unit_test(test_absent),	   cmocka_unit_test(test_time),
+		cmocka_unit_test(test_bound),	   cmocka_unit_test(test_cut),
+		cmocka_unit_test(test_no_room),	   cmocka_unit_test(test_events),
+		cmocka_unit_test(test_ids),	   cmocka_unit_test(test_speed),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
