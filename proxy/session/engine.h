@@ -1,6 +1,6 @@
 /*
- * The proxy as a whole: workers, listeners, the log writer, the current configuration. `serve` and `run` both drive
- * it, from the main thread, with this interface alone.
+ * The proxy as a whole: workers, listeners, the log writer, the current configuration. `serve` and
+ * `run` both drive it, from the main thread, with this interface alone.
  */
 #ifndef STILE_PROXY_SESSION_ENGINE_H
 #define STILE_PROXY_SESSION_ENGINE_H
@@ -17,31 +17,32 @@ struct engine_options {
 	struct ca *ca;	       /* likewise */
 	const char *sandbox;   /* `sandbox` of every record; NULL: left to identity.c */
 	const char *log_to;    /* NULL: config's, or stdout */
-	/* A listening socket that somebody else opened (made inside a namespace), used instead of the
-	 * configuration's listeners; -1: open those. Taken over. */
+	/* A listening socket that somebody else opened (made inside a namespace), used instead of
+	 * the configuration's listeners; -1: open those. Taken over. */
 	int listen_fd;
 	const char *policy_name; /* with listen_fd */
 };
 
-/* Opens the log, the trust store, the listeners; reads the credentials; starts nothing yet: privileges may be
- * dropped between this and engine_start. */
+/* Opens the log, the trust store, the listeners; reads the credentials; starts nothing yet:
+ * privileges may be dropped between this and engine_start. */
 int engine_new(const struct engine_options *o, struct engine **ret, struct err *e) ATTR_NODISCARD;
 /* Starts the workers, writes proxy.start and policy.load. */
 int engine_start(struct engine *g, struct err *e) ATTR_NODISCARD;
 /* The port that the i-th listener got; 0 for a Unix socket or beyond the last. */
 uint16_t engine_port(const struct engine *g, size_t i);
 
-/* Atomic: on 0 every later request is judged by c, requests in flight end under the policy that admitted them, tunnels
- * that c no longer admits are closed; policy.load is written. On -1 nothing has changed and policy.reject is
- * written. Listeners cannot be changed by a reload: a difference is a failure that says "restart". */
+/* Atomic: on 0 every later request is judged by c, requests in flight end under the policy that
+ * admitted them, tunnels that c no longer admits are closed; policy.load is written. On -1 nothing
+ * has changed and policy.reject is written. Listeners cannot be changed by a reload: a difference
+ * is a failure that says "restart". */
 int engine_reload(struct engine *g, struct config *c, struct err *e) ATTR_NODISCARD;
 /* Records a reload that already failed at reading the file; `why` is the first fault. */
 void engine_reject(struct engine *g, const char *why);
 void engine_reopen_log(struct engine *g);
 /* Everything that has to happen now and then on the main thread; call it at least every 500 ms. */
 void engine_tick(struct engine *g);
-/* Stops accepting at once, lets what is in flight end for at most drain_ms, then closes the rest (recorded),
- * joins the workers, writes proxy.stop, closes the log. NULL is accepted. */
+/* Stops accepting at once, lets what is in flight end for at most drain_ms, then closes the rest
+ * (recorded), joins the workers, writes proxy.stop, closes the log. NULL is accepted. */
 void engine_stop(struct engine *g, uint64_t drain_ms);
 void engine_free(struct engine *g);
 

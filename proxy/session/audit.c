@@ -1,0 +1,113 @@
+/*
+ * See audit.h.
+ */
+#include "proxy/session/audit.h"
+
+#include <string.h>
+
+void audit_init(struct record *r, struct audit_mem *m, enum record_event event)
+{
+	memset(r, 0, sizeof(*r));
+	r->event = event;
+	r->ms = (struct record_ms){RECORD_MS_NONE, RECORD_MS_NONE, RECORD_MS_NONE, RECORD_MS_NONE,
+				   RECORD_MS_NONE};
+	m->upstream[0] = '\0';
+	strbuf_init(&m->rule_at, 4096);
+}
+
+void audit_clear(struct audit_mem *m)
+{
+	strbuf_clear(&m->rule_at);
+}
+
+void audit_caller(struct record *r, const struct caller *c, const struct identity *id)
+{
+	r->client = c->client;
+	r->listener = str_from_c(c->entrance->name);
+	r->sandbox = id->sandbox;
+	r->http = c->http;
+	r->tls_sni = c->tls_sni;
+	r->tls_version = c->tls_version;
+	r->tls_alpn = c->tls_alpn;
+	if (id->policy) {
+		r->policy = str_from_c(policy_name(id->policy));
+		r->policy_version = str_from_c(policy_version(id->policy));
+	}
+}
+
+void audit_request(struct record *r, const struct request *q)
+{
+	r->method = q->method;
+	if (q->url.host.kind != HOST_NONE) {
+		r->host = host_str(&q->url.host);
+		r->port = q->url.port;
+	} else {
+		r->host = q->raw_host;
+	}
+	if (q->url.scheme != SCHEME_NONE)
+		r->scheme = str_from_c(scheme_word(q->url.scheme));
+	if (q->url.path.n > 0) {
+		r->path = q->url.path;
+		r->query = q->url.query;
+		r->has_query = q->url.has_query;
+	} else if (q->form != TARGET_AUTHORITY || q->url.host.kind == HOST_NONE) {
+		ptrdiff_t mark = str_find(q->raw_target, '?');
+
+		/* A target that could not be read: as it came, its query apart for the redaction.
+		 */
+		r->path = mark < 0 ? q->raw_target : str_head(q->raw_target, (size_t)mark);
+		if (mark >= 0) {
+			r->query = str_skip(q->raw_target, (size_t)mark + 1);
+			r->has_query = true;
+		}
+	}
+}
+
+void audit_target(struct record *r, enum scheme scheme, const struct host *host, uint16_t port)
+{
+	r->method = STR("CONNECT");
+	if (scheme != SCHEME_NONE)
+		r->scheme = str_from_c(scheme_word(scheme));
+	r->host = host_str(host);
+	r->port = port;
+}
+
+void audit_rule(struct record *r, struct audit_mem *m, const struct rule *rule)
+{
+	if (!rule)
+		return;
+	r->rule = str_from_c(rule->name);
+	rule_add_at(rule, &m->rule_at);
+	r->rule_at = strbuf_str(&m->rule_at);
+	r->credential = rule->effect == RULE_ALLOW ? str_from_c(rule->credential) : STR_NONE;
+}
+
+void audit_upstream(struct record *r, struct audit_mem *m, const struct ipaddr *a, uint16_t port)
+{
+	char text[IPADDR_TEXT_MAX];
+	struct strbuf b;
+
+	if (a->family == 0)
+		return;
+	ipaddr_format(a, text);
+	strbuf_init(&b, sizeof(m->upstream));
+	strbuf_addf(&b, a->family == 6 ? "[%s]:%u" : "%s:%u", text, port);
+	memcpy(m->upstream, strbuf_cstr(&b), b.len + 1);
+	strbuf_clear(&b);
+	r->upstream = str_from_c(m->upstream);
+}
+
+void audit_decision(struct record *r, bool allow, enum reason reason)
+{
+	r->has_decision = true;
+	r->allow = allow;
+	r->reason = reason;
+}
+
+void audit_error(struct record *r, const struct err *e)
+{
+	if (!e || e->reason == REASON_NONE)
+		return;
+	r->error = str_from_c(reason_word(e->reason));
+	r->error_detail = str_from_c(e->text);
+}

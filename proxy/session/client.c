@@ -1,0 +1,658 @@
+/*
+ * The client connection; see client.h, and client_drive below.
+ */
+#include "proxy/session/client.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "certs/clientfail.h"
+#include "logging/log.h"
+#include "proxy/session/audit.h"
+#include "proxy/session/pull.h"
+
+static const struct downstream_ops client_ops;
+
+static void on_timer(void *arg);
+
+static const struct config_limits *limits(const struct client *c)
+{
+	return &c->worker->snapshot->config->limits;
+}
+
+/* ---- state ---- */
+
+#define TO(s) (1u << CLIENT_##s)
+
+void client_goto(struct client *c, enum client_state to)
+{
+	static const unsigned legal[] = {
+		[CLIENT_IDLE] = TO(HEAD) | TO(LINGER) | TO(CLOSED),
+		[CLIENT_HEAD] =
+			TO(IDLE) | TO(EXCHANGE) | TO(PEEK) | TO(TUNNEL) | TO(LINGER) | TO(CLOSED),
+		[CLIENT_EXCHANGE] = TO(IDLE) | TO(LINGER) | TO(CLOSED),
+		[CLIENT_PEEK] = TO(LEAF) | TO(TUNNEL) | TO(IDLE) | TO(LINGER) | TO(CLOSED),
+		[CLIENT_LEAF] = TO(TLS) | TO(CLOSED) | TO(LINGER),
+		[CLIENT_TLS] = TO(IDLE) | TO(CLOSED),
+		[CLIENT_TUNNEL] = TO(LINGER) | TO(CLOSED),
+		[CLIENT_LINGER] = TO(CLOSED),
+		[CLIENT_CLOSED] = 0,
+	};
+	static const char *const names[] = {"idle", "head",   "exchange", "peek",  "leaf",
+					    "tls",  "tunnel", "linger",	  "closed"};
+
+	if (!(legal[c->state] & 1u << to)) {
+		log_error("client %s: no way from %s to %s", c->peer.text, names[c->state],
+			  names[to]);
+		abort();
+	}
+	log_debug("client %s: %s -> %s", c->peer.text, names[c->state], names[to]);
+	c->state = to;
+	switch (to) {
+	case CLIENT_IDLE:
+		timer_arm(&c->timer,
+			  c->served ? limits(c)->client_idle_ms : LIMIT_MS_FIRST_REQUEST);
+		break;
+	case CLIENT_HEAD: timer_arm(&c->timer, limits(c)->head_ms); break;
+	case CLIENT_PEEK: timer_arm(&c->timer, LIMIT_MS_PEEK); break;
+	case CLIENT_LEAF:
+	case CLIENT_TLS: timer_arm(&c->timer, LIMIT_MS_CLIENT_TLS); break;
+	case CLIENT_LINGER: timer_arm(&c->timer, LIMIT_MS_LINGER); break;
+	case CLIENT_EXCHANGE: /* the exchange's timers */
+	case CLIENT_TUNNEL:   /* the tunnel's */
+	case CLIENT_CLOSED: timer_stop(&c->timer); break;
+	}
+}
+
+/* As much of the first line as came, for the record of a head that never became a request. */
+static void note_first_line(struct client *c)
+{
+	struct request *q = &c->request;
+	struct str line = str_head(stream_data(c->s), LIMIT_RECORD_VALUE);
+	ptrdiff_t end = str_find(line, '\n');
+	ptrdiff_t sp;
+
+	if (q->method.n > 0 || q->raw_target.n > 0 || line.n == 0)
+		return;
+	if (end >= 0)
+		line.n = (size_t)end;
+	if (line.n > 0 && line.p[line.n - 1] == '\r')
+		line.n--;
+	sp = str_find(line, ' ');
+	if (sp > 0 && sp <= LIMIT_METHOD_BYTES) {
+		q->method = str_head(line, (size_t)sp);
+		line = str_skip(line, (size_t)sp + 1);
+		sp = str_find(line, ' ');
+		line = sp < 0 ? line : str_head(line, (size_t)sp);
+	}
+	q->raw_target = line;
+}
+
+/* ---- records of what never became an exchange or a tunnel ---- */
+
+static void record_denied(struct client *c, enum record_event event, const char *id,
+			  enum scheme scheme, const struct err *e)
+{
+	struct snapshot *s = c->worker->snapshot;
+	struct identity who = identity_of(c->caller.entrance, s);
+	struct record r;
+	struct audit_mem m;
+
+	audit_init(&r, &m, event);
+	r.id = str_from(id, RECORD_ID_LEN);
+	audit_caller(&r, &c->caller, &who);
+	if (event == RECORD_TUNNEL_DENY) {
+		audit_target(&r, scheme, &c->connect->host, c->connect->port);
+		audit_rule(&r, &m, c->connect->may.deny);
+		r.status = c->state == CLIENT_HEAD ? (unsigned)reason_status(e->reason) : 0;
+	} else {
+		note_first_line(c);
+		audit_request(&r, &c->request);
+		if (c->where.in_tunnel && r.host.n == 0) {
+			r.scheme = str_from_c(scheme_word(c->where.scheme));
+			r.host = host_str(&c->where.host);
+			r.port = c->where.port;
+		}
+		r.status = (unsigned)reason_status(e->reason);
+	}
+	audit_decision(&r, false, e->reason);
+	r.error_detail = str_from_c(e->text);
+	(void)worker_log(c->worker, &r, false);
+	audit_clear(&m);
+}
+
+/* ---- the end ---- */
+
+static void drop_connect(struct client *c)
+{
+	if (!c->connect)
+		return;
+	snapshot_unref(c->connect->snapshot);
+	free(c->connect);
+	c->connect = NULL;
+}
+
+static void free_client(void *obj)
+{
+	struct client *c = obj;
+
+	request_clear(&c->request);
+	body_reader_clear(&c->body);
+	strbuf_clear(&c->head);
+	drop_connect(c);
+	free(c);
+}
+
+static void unlink_client(struct client *c)
+{
+	if (c->prev)
+		c->prev->next = c->next;
+	else
+		c->worker->clients = c->next;
+	if (c->next)
+		c->next->prev = c->prev;
+}
+
+/* The record of what this close leaves unfinished, if anything. */
+static void record_unfinished(struct client *c, enum reason why, const char *detail)
+{
+	char id[RECORD_ID_LEN + 1];
+	struct err e = ERR_INIT;
+
+	(void)err_reason(&e, why == REASON_NONE ? REASON_CLIENT_CLOSED : why, "%s",
+			 detail ? detail : "the client closed the connection");
+	if (c->exchange) {
+		exchange_abandon(c->exchange, e.reason, e.text);
+		c->exchange = NULL;
+	} else if (c->tunnel) {
+		tunnel_close(c->tunnel, e.reason, e.text);
+		c->tunnel = NULL;
+	} else if (c->state == CLIENT_HEAD) {
+		record_new_id(id);
+		record_denied(c, RECORD_REQUEST_DENY, id, SCHEME_NONE, &e);
+		if (c->connect)
+			c->connect->pending = false;
+	}
+	if (c->connect && c->connect->pending) {
+		c->connect->pending = false;
+		record_denied(c, RECORD_TUNNEL_DENY, c->connect->id, SCHEME_NONE, &e);
+	}
+}
+
+void client_close(struct client *c, enum reason why, const char *detail)
+{
+	if (c->state == CLIENT_CLOSED)
+		return;
+	record_unfinished(c, why, detail);
+	client_goto(c, CLIENT_CLOSED);
+	stream_close(c->s); /* NULL once a tunnel took it */
+	c->s = NULL;
+	timer_clear(&c->timer);
+	unlink_client(c);
+	listener_counts_leave(c->caller.entrance->counts, &c->peer);
+	loop_bury(c->worker->loop, c, free_client);
+	worker_client_gone(c->worker);
+}
+
+/* Half-closes after what is pending; what the client still sends is dropped, so that no reset
+ * destroys the answer on its way. */
+static void linger(struct client *c)
+{
+	if (c->state == CLIENT_CLOSED)
+		return;
+	client_goto(c, CLIENT_LINGER);
+	stream_shutdown(c->s);
+	stream_resume(c->s);
+	client_drive(c);
+}
+
+static void linger_on(struct client *c)
+{
+	c->lingered += stream_data(c->s).n;
+	stream_consume(c->s, stream_data(c->s).n);
+	if (stream_at_eof(c->s) || c->lingered > LIMIT_LINGER_BYTES)
+		client_close(c, REASON_NONE, NULL);
+}
+
+void client_answer(struct client *c, const struct reply *r, bool keep)
+{
+	struct reply out = *r;
+	struct strbuf b;
+
+	strbuf_init(&b, 16384);
+	out.keep = keep;
+	reply_write(&out, &b);
+	stream_write(c->s, strbuf_str(&b));
+	strbuf_clear(&b);
+	if (!keep)
+		linger(c);
+}
+
+static void answer_error(struct client *c, const struct err *e, const char *id, bool keep)
+{
+	struct reply r = {
+		.reason = e->reason,
+		.detail = str_from_c(e->text),
+		.id = str_from(id, RECORD_ID_LEN),
+		.accept = c->request.accept,
+		.head = str_eq(c->request.method, STR("HEAD")),
+	};
+
+	client_answer(c, &r, keep);
+}
+
+void client_deny_connect(struct client *c, enum scheme scheme, const struct err *e, bool answer)
+{
+	char id[RECORD_ID_LEN + 1];
+
+	memcpy(id, c->connect->id, sizeof(id));
+	c->connect->pending = false;
+	record_denied(c, RECORD_TUNNEL_DENY, id, scheme, e);
+	if (answer)
+		answer_error(c, e, id, false);
+	else
+		linger(c);
+}
+
+/* A head that could not be read: refuse, and never guess where the next request begins. */
+static void refuse_head(struct client *c, const struct err *e)
+{
+	char id[RECORD_ID_LEN + 1];
+
+	record_new_id(id);
+	if (c->connect)
+		c->connect->pending = false;
+	record_denied(c, RECORD_REQUEST_DENY, id, SCHEME_NONE, e);
+	answer_error(c, e, id, false);
+}
+
+static void on_timer(void *arg)
+{
+	struct client *c = arg;
+	struct err e = ERR_INIT;
+
+	switch (c->state) {
+	case CLIENT_IDLE: client_close(c, REASON_CLIENT_TIMEOUT, "no request came"); return;
+	case CLIENT_HEAD:
+		(void)err_reason(&e, REASON_CLIENT_TIMEOUT, "the head did not end within %llu ms",
+				 (unsigned long long)limits(c)->head_ms);
+		refuse_head(c, &e);
+		return;
+	case CLIENT_PEEK:
+		client_close(c, REASON_CLIENT_TIMEOUT,
+			     "nothing that could be judged came after CONNECT");
+		return;
+	case CLIENT_LEAF:
+	case CLIENT_TLS:
+		client_close(c, REASON_CLIENT_TIMEOUT, "the TLS handshake did not end in time");
+		return;
+	case CLIENT_LINGER: client_close(c, REASON_NONE, NULL); return;
+	case CLIENT_EXCHANGE:
+	case CLIENT_TUNNEL:
+	case CLIENT_CLOSED: return;
+	}
+}
+
+/* ---- requests ---- */
+
+static void next_request(struct client *c)
+{
+	request_clear(&c->request);
+	request_init(&c->request);
+	body_reader_clear(&c->body);
+	c->scan = (struct h1_scan){0};
+}
+
+static void start_exchange(struct client *c)
+{
+	struct request *q = &c->request;
+
+	if (c->connect)
+		c->connect->pending = false; /* the request inside speaks for it from here on */
+	c->keep = q->keep_alive && !c->worker->draining;
+	body_reader_init(&c->body, q->body, q->length);
+	client_goto(c, CLIENT_EXCHANGE);
+	c->exchange = exchange_new(c->worker, &c->down, &c->caller, q);
+	if (!c->exchange) {
+		struct err e = ERR_INIT;
+
+		(void)err_reason(&e, REASON_OVERLOADED, "out of memory");
+		refuse_head(c, &e);
+		return;
+	}
+	exchange_drive(c->exchange);
+}
+
+/* True: a head was taken and something began. */
+static bool read_head(struct client *c)
+{
+	struct str in = stream_data(c->s);
+	struct err e = ERR_INIT;
+	size_t len = 0;
+	int r;
+
+	if (in.n == 0)
+		return false;
+	if (c->state == CLIENT_IDLE) {
+		client_goto(c, CLIENT_HEAD);
+		c->served = true;
+		c->leaf_unproven = false;
+	}
+	r = h1_scan_head(&c->scan, in, limits(c)->head_bytes, &len, &e);
+	if (r == 0)
+		return false;
+	/* As far as it was read, for the record. */
+	if (r > 0)
+		r = h1_parse_request(str_head(in, len), &c->where, &c->request, &e);
+	if (r < 0) {
+		refuse_head(c, &e);
+		return true;
+	}
+	stream_consume(c->s, len);
+	c->scan = (struct h1_scan){0};
+	if (c->request.form == TARGET_AUTHORITY)
+		connect_start(c);
+	else
+		start_exchange(c);
+	return true;
+}
+
+/* One step. True: another may be possible. */
+static bool step(struct client *c)
+{
+	switch (c->state) {
+	case CLIENT_IDLE:
+	case CLIENT_HEAD:
+		if (read_head(c))
+			return true;
+		if (stream_at_eof(c->s))
+			client_close(c, REASON_CLIENT_CLOSED, NULL);
+		return false;
+	case CLIENT_EXCHANGE:
+		if (c->exchange)
+			exchange_drive(c->exchange);
+		return c->state != CLIENT_EXCHANGE;
+	case CLIENT_PEEK: {
+		connect_peek(c);
+		if (c->state == CLIENT_PEEK && stream_at_eof(c->s))
+			client_close(c, REASON_CLIENT_CLOSED, NULL);
+		return c->state != CLIENT_PEEK;
+	}
+	case CLIENT_LINGER: linger_on(c); return false;
+	case CLIENT_LEAF:
+	case CLIENT_TLS:
+	case CLIENT_TUNNEL:
+	case CLIENT_CLOSED: return false;
+	}
+	return false;
+}
+
+void client_drive(struct client *c)
+{
+	/* What a step calls may lead back here; the outer loop takes it up, so a pipeline of many
+	 * requests does not nest. */
+	if (c->driving)
+		return;
+	c->driving = true;
+	while (c->state != CLIENT_CLOSED && step(c))
+		;
+	c->driving = false;
+}
+
+static void on_stream(void *arg, unsigned events)
+{
+	struct client *c = arg;
+
+	if (events & STREAM_ERROR) {
+		if (c->state == CLIENT_TLS || c->leaf_unproven)
+			intercept_failed(c);
+		else
+			client_close(c, REASON_CLIENT_CLOSED, "the client reset the connection");
+		return;
+	}
+	if (events & STREAM_HANDSHAKED)
+		intercept_handshaked(c);
+	client_drive(c);
+}
+
+/* ---- downstream: how an exchange sees an HTTP/1 client ---- */
+
+static struct client *client_of(struct downstream *d)
+{
+	return CONTAINER_OF(d, struct client, down);
+}
+
+static int ds_pull(struct downstream *d, size_t max, void (*sink)(void *arg, struct str data),
+		   void *arg, bool *ret_done, struct err *e)
+{
+	struct client *c = client_of(d);
+
+	if (pull_body(c->s, &c->body, &max, sink, arg, e) < 0)
+		return -1;
+	*ret_done = c->body.done;
+	if (!c->body.done && stream_at_eof(c->s) && max >= PULL_MIN_ROOM)
+		return err_reason(e, REASON_CLIENT_CLOSED, "the client's body was cut short");
+	return 0;
+}
+
+static const struct fields *ds_trailers(struct downstream *d)
+{
+	return &client_of(d)->body.trailers;
+}
+
+static size_t ds_room(struct downstream *d)
+{
+	return stream_room(client_of(d)->s);
+}
+
+static int ds_send_head(struct downstream *d, const struct response *r, bool more, struct err *e)
+{
+	struct client *c = client_of(d);
+	struct response out = *r;
+	bool final = r->status >= 200;
+
+	if (final) {
+		c->keep = c->keep && !more && !c->worker->draining;
+		/* What ends with the origin's connection gets an end of its own here, so that a cut
+		 * cannot pass for one. */
+		if (out.body == BODY_CLOSE)
+			out.body = BODY_CHUNKED;
+		c->chunked = out.body == BODY_CHUNKED && c->request.version == HTTP_11;
+		c->until_close = out.body == BODY_CHUNKED && !c->chunked;
+		if (c->until_close)
+			c->keep = false;
+	} else if (c->request.version != HTTP_11) {
+		return 0; /* HTTP/1.0 knows no interim answers (RFC 9110 section 15.2) */
+	}
+	if (h1_write_response(&out, c->request.version, c->keep, &c->head) < 0)
+		return err_reason(e, REASON_UPSTREAM_MALFORMED, "the answer's head is too large");
+	return 0;
+}
+
+static void send_parts(struct client *c, struct str a, struct str b, struct str z)
+{
+	struct str parts[] = {strbuf_str(&c->head), a, b, z};
+	struct iovec v[4];
+	int n = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+		if (parts[i].n > 0)
+			v[n++] = (struct iovec){.iov_base = (void *)(uintptr_t)parts[i].p,
+						.iov_len = parts[i].n};
+	if (n > 0)
+		stream_writev(c->s, v, n);
+	strbuf_clear(&c->head);
+}
+
+static void ds_send_body(struct downstream *d, struct str data)
+{
+	struct client *c = client_of(d);
+	char size[BODY_CHUNK_HEAD_MAX];
+
+	if (data.n == 0)
+		return;
+	if (c->chunked)
+		send_parts(c, str_from(size, body_chunk_head(data.n, size)), data, STR("\r\n"));
+	else
+		send_parts(c, data, STR_NONE, STR_NONE);
+}
+
+static void ds_send_end(struct downstream *d, const struct fields *trailers)
+{
+	struct client *c = client_of(d);
+	struct strbuf end;
+
+	if (!c->chunked)
+		return;
+	strbuf_init(&end, LIMIT_TRAILER_BYTES * 2);
+	body_chunk_end(trailers, &end);
+	send_parts(c, strbuf_str(&end), STR_NONE, STR_NONE);
+	strbuf_clear(&end);
+}
+
+static void ds_send_continue(struct downstream *d)
+{
+	struct client *c = client_of(d);
+
+	if (c->request.version == HTTP_11)
+		stream_write(c->s, reply_continue());
+}
+
+static void ds_flush(struct downstream *d)
+{
+	struct client *c = client_of(d);
+
+	if (c->head.len > 0)
+		send_parts(c, STR_NONE, STR_NONE, STR_NONE);
+}
+
+static void ds_finished(struct downstream *d, enum exchange_outcome how, const struct reply *reply)
+{
+	struct client *c = client_of(d);
+	/* A body that was not read to its end leaves no place where a next request could begin. */
+	bool keep = c->keep && c->body.done && !c->worker->draining;
+
+	c->exchange = NULL;
+	switch (how) {
+	case EXCHANGE_CUT:
+		/* A missing end of the framing says it; an answer that ends with the connection
+		 * (HTTP/1.0) needs a reset, or it would pass for a whole one. */
+		if (c->until_close) {
+			stream_reset(c->s);
+			c->s = NULL;
+		}
+		client_close(c, REASON_NONE, NULL);
+		return;
+	case EXCHANGE_REFUSED:
+		strbuf_clear(&c->head);
+		client_answer(c, reply, keep);
+		if (!keep)
+			return;
+		break;
+	case EXCHANGE_WHOLE:
+		if (!keep) {
+			linger(c);
+			return;
+		}
+		break;
+	}
+	next_request(c);
+	client_goto(c, CLIENT_IDLE);
+	if (stream_data(c->s).n > 0 || stream_at_eof(c->s))
+		client_drive(c);
+}
+
+static const struct downstream_ops client_ops = {
+	.pull = ds_pull,
+	.trailers = ds_trailers,
+	.room = ds_room,
+	.send_head = ds_send_head,
+	.send_body = ds_send_body,
+	.send_end = ds_send_end,
+	.send_continue = ds_send_continue,
+	.flush = ds_flush,
+	.finished = ds_finished,
+};
+
+/* ---- birth ---- */
+
+void client_accept(struct worker_listener *wl, int fd, const struct listener_peer *peer)
+{
+	struct worker *w = wl->worker;
+	struct client *c = calloc(1, sizeof(*c));
+	struct err e = ERR_INIT;
+
+	if (!c)
+		goto fail;
+	c->worker = w;
+	c->peer = *peer;
+	c->down.ops = &client_ops;
+	c->caller = (struct caller){
+		.entrance = wl->entrance,
+		.client = str_from_c(c->peer.text),
+		.http = STR("1.1"),
+	};
+	request_init(&c->request);
+	body_reader_init(&c->body, BODY_NONE, 0);
+	strbuf_init(&c->head, LIMIT_HEAD_BYTES * 2);
+	if (timer_init(&c->timer, w->loop, on_timer, c) < 0)
+		goto fail;
+	if (stream_new(w->loop, fd, on_stream, c, &c->s, &e) < 0) {
+		fd = -1;
+		goto fail;
+	}
+	c->next = w->clients;
+	if (c->next)
+		c->next->prev = c;
+	w->clients = c;
+	w->clients_n++;
+	timer_arm(&c->timer, LIMIT_MS_FIRST_REQUEST);
+	return;
+fail:
+	if (fd >= 0)
+		close(fd);
+	if (c) {
+		timer_clear(&c->timer);
+		free_client(c);
+	}
+	listener_counts_leave(wl->entrance->counts, peer);
+}
+
+void client_refuse(struct worker_listener *wl, int fd, const struct listener_peer *peer,
+		   enum reason why)
+{
+	struct identity who = identity_of(wl->entrance, wl->worker->snapshot);
+	struct caller caller = {.entrance = wl->entrance, .client = str_from_c(peer->text)};
+	char id[RECORD_ID_LEN + 1];
+	struct record r;
+	struct audit_mem m;
+	struct strbuf b;
+	struct reply reply = {.reason = why, .detail = STR("too many connections")};
+
+	record_new_id(id);
+	reply.id = str_from(id, RECORD_ID_LEN);
+	audit_init(&r, &m, RECORD_REQUEST_DENY);
+	r.id = reply.id;
+	audit_caller(&r, &caller, &who);
+	audit_decision(&r, false, why);
+	r.status = (unsigned)reason_status(why);
+	r.error_detail = reply.detail;
+	(void)worker_log(wl->worker, &r, false);
+	audit_clear(&m);
+	strbuf_init(&b, 4096);
+	reply_write(&reply, &b);
+	/* One try: a client that does not take it loses the answer, not we the descriptor. */
+	(void)!send(fd, b.data ? b.data : "", b.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	strbuf_clear(&b);
+	shutdown(fd, SHUT_WR);
+	close(fd);
+}
+
+void client_drain(struct client *c)
+{
+	c->keep = false;
+	if (c->state == CLIENT_IDLE)
+		client_close(c, REASON_NONE, NULL);
+}

@@ -1,0 +1,100 @@
+/*
+ * START READING HERE. One client connection, from accept to close: it reads heads, starts an
+ * exchange for each request (exchange.h: the straight line from head to record), answers CONNECT
+ * (connect.c), lets TLS be intercepted (intercept.c), becomes a tunnel (tunnel.h), writes our own
+ * answers, and lingers.
+ *
+ * client_goto is the only assignment to the state and arms that state's timer; client_close is the
+ * only way out.
+ */
+#ifndef STILE_PROXY_SESSION_CLIENT_H
+#define STILE_PROXY_SESSION_CLIENT_H
+
+#include "proxy/http/body.h"
+#include "proxy/http/h1.h"
+#include "proxy/net/stream.h"
+#include "proxy/session/exchange.h"
+#include "proxy/session/tunnel.h"
+
+enum client_state {
+	CLIENT_IDLE,	 /* waits for the first byte of a request */
+	CLIENT_HEAD,	 /* part of a head is here */
+	CLIENT_EXCHANGE, /* a request is being served */
+	CLIENT_PEEK,	 /* CONNECT was answered 200: waits for the first bytes inside */
+	CLIENT_LEAF,	 /* the certificate is being made */
+	CLIENT_TLS,	 /* handshake with the client */
+	CLIENT_TUNNEL,	 /* an opaque tunnel is being opened or runs */
+	CLIENT_LINGER,	 /* answered and half-closed: what still comes is dropped */
+	CLIENT_CLOSED,
+};
+
+/* What a CONNECT asked for, until the first request inside is recorded. */
+struct client_connect {
+	struct host host;
+	uint16_t port;
+	char id[RECORD_ID_LEN + 1];
+	bool pending;		   /* nothing about it is recorded yet: its end must be */
+	struct policy_connect may; /* rules of `snapshot` */
+	struct snapshot *snapshot; /* counted */
+};
+
+struct client {
+	/* owned */
+	struct stream *s;
+	struct timer timer;
+	struct request request;
+	struct body_reader body;
+	struct exchange *exchange;
+	struct tunnel *tunnel;
+	struct client_connect *connect; /* NULL until a CONNECT came */
+	struct strbuf head;		/* an answer's head, waiting for the first body bytes */
+	/* borrowed */
+	struct worker *worker;
+	struct client *next, *prev; /* worker->clients */
+	/* plain */
+	enum client_state state;
+	struct downstream down; /* the exchange's view of us */
+	struct caller caller;
+	struct listener_peer peer;
+	struct h1_context where; /* at the proxy port, or inside a tunnel */
+	struct h1_scan scan;
+	char tls_sni[256];
+	bool driving;
+	bool keep;	    /* another request may follow the current one */
+	bool chunked;	    /* how the current answer's body goes out: in chunks, */
+	bool until_close;   /* or until the connection ends */
+	bool served;	    /* a request was read on this connection */
+	bool leaf_unproven; /* TLS is up, but the client may still reject the leaf (TLS 1.3) */
+	size_t lingered;    /* bytes dropped */
+};
+
+/* From the listener: owns fd. */
+void client_accept(struct worker_listener *wl, int fd, const struct listener_peer *peer);
+/* A connection over a bound: answered, recorded, closed. Owns fd. */
+void client_refuse(struct worker_listener *wl, int fd, const struct listener_peer *peer,
+		   enum reason why);
+/* Goes as far as the input allows. */
+void client_drive(struct client *c);
+/* Idempotent. `why` is what the record of something unfinished says; REASON_NONE when nothing is.
+ */
+void client_close(struct client *c, enum reason why, const char *detail);
+/* No further request: idle connections close now, busy ones after their answer. */
+void client_drain(struct client *c);
+
+/* For connect.c, intercept.c and tunnel.c alone: */
+
+void client_goto(struct client *c, enum client_state to);
+/* Writes an answer of ours, then closes (lingering) unless `keep`. */
+void client_answer(struct client *c, const struct reply *r, bool keep);
+/* Refuses what is pending on this connection: a tunnel.deny or request.deny record with e, and an
+ * answer in HTTP if one can be read at this point, then close. */
+void client_deny_connect(struct client *c, enum scheme scheme, const struct err *e, bool answer);
+/* connect.c: */
+void connect_start(struct client *c);
+void connect_peek(struct client *c);
+/* intercept.c: */
+void intercept_start(struct client *c);
+void intercept_handshaked(struct client *c);
+void intercept_failed(struct client *c);
+
+#endif

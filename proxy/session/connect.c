@@ -1,0 +1,260 @@
+/*
+ * CONNECT: the decision on host and port, the answer, and the look at the first bytes inside, which
+ * say what the tunnel carries: TLS to be inspected, TLS to be passed through, cleartext HTTP, or
+ * what only a tcp:// rule admits.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "proxy/http/clienthello.h"
+#include "proxy/session/client.h"
+#include "proxy/session/identity.h"
+
+/* TLS alert, fatal, access_denied (RFC 8446 section 6): what a client of a refused name can show.
+ */
+static const struct str ALERT_ACCESS_DENIED = {"\x15\x03\x03\x00\x02\x02\x31", 7};
+/* unrecognized_name */
+static const struct str ALERT_UNRECOGNIZED = {"\x15\x03\x03\x00\x02\x02\x70", 7};
+
+static struct stream *on_tunnel_ready(void *arg)
+{
+	struct client *c = arg;
+	struct stream *s = c->s;
+
+	if (c->state == CLIENT_TUNNEL && !c->where.in_tunnel)
+		stream_write(s, reply_connect_ok());
+	c->s = NULL;
+	return s;
+}
+
+static void on_tunnel_end(void *arg, bool opened, const struct err *e)
+{
+	struct client *c = arg;
+
+	c->tunnel = NULL;
+	if (opened || c->where.in_tunnel) {
+		client_close(c, REASON_NONE, NULL);
+		return;
+	}
+	/* CONNECT was not answered yet: the failure can be, in HTTP. */
+	struct reply r = {
+		.reason = e->reason,
+		.detail = str_from_c(e->text),
+		.id = str_from(c->connect->id, RECORD_ID_LEN),
+		.accept = c->request.accept,
+	};
+	client_answer(c, &r, false);
+}
+
+static void start_tunnel(struct client *c, const struct rule *rule, enum scheme scheme,
+			 const struct clienthello *hello)
+{
+	struct client_connect *k = c->connect;
+	struct tunnel_options o = {
+		.worker = c->worker,
+		.caller = &c->caller,
+		.snapshot = k->snapshot,
+		.rule = rule,
+		.host = &k->host,
+		.port = k->port,
+		.scheme = scheme,
+		.id = k->id,
+		.on_ready = on_tunnel_ready,
+		.on_end = on_tunnel_end,
+		.arg = c,
+	};
+
+	if (hello) {
+		o.sni = str_from(hello->sni, hello->sni_len);
+		o.ech = hello->ech;
+	}
+	k->pending = false; /* the tunnel's records speak for it */
+	client_goto(c, CLIENT_TUNNEL);
+	c->tunnel = tunnel_new(&o);
+	if (!c->tunnel) {
+		k->pending = true;
+		client_close(c, REASON_OVERLOADED, "out of memory");
+		return;
+	}
+	tunnel_start(c->tunnel);
+}
+
+/* The tcp rule decides alone when it stands before the others: then nothing needs to be looked at,
+ * and protocols in which the server speaks first work. */
+static bool tcp_first(const struct policy_connect *m)
+{
+	const struct rule *others[] = {m->inspect, m->passthrough, m->http};
+
+	if (!m->tcp)
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(others); i++)
+		if (others[i] && others[i]->order < m->tcp->order)
+			return false;
+	return true;
+}
+
+static int new_connect(struct client *c)
+{
+	struct client_connect *k = calloc(1, sizeof(*k));
+
+	if (!k)
+		return -1;
+	k->host = c->request.url.host;
+	k->port = c->request.url.port;
+	k->snapshot = snapshot_ref(c->worker->snapshot);
+	k->pending = true;
+	record_new_id(k->id);
+	c->connect = k;
+	return 0;
+}
+
+void connect_start(struct client *c)
+{
+	struct err e = ERR_INIT;
+	struct client_connect *k;
+	struct identity who;
+
+	if (new_connect(c) < 0) {
+		client_close(c, REASON_OVERLOADED, "out of memory");
+		return;
+	}
+	k = c->connect;
+	who = identity_of(c->caller.entrance, k->snapshot);
+	if (!worker_log_available(c->worker)) {
+		(void)err_reason(&e, REASON_LOG_UNAVAILABLE, "the audit log cannot be written");
+		client_deny_connect(c, SCHEME_NONE, &e, true);
+		return;
+	}
+	k->may.reason = REASON_NO_RULE;
+	if (who.policy)
+		policy_decide_connect(who.policy, &k->host, k->port, &k->may);
+	if (!k->may.allow) {
+		(void)err_reason(&e, k->may.reason, "%s CONNECT %s:%u",
+				 k->may.deny ? "a rule denies" : "no rule allows", k->host.text,
+				 k->port);
+		client_deny_connect(c, SCHEME_NONE, &e, true);
+		return;
+	}
+	if (tcp_first(&k->may)) {
+		start_tunnel(c, k->may.tcp, SCHEME_TCP, NULL);
+		return;
+	}
+	stream_write(c->s, reply_connect_ok());
+	c->where.in_tunnel = true;
+	c->where.host = k->host;
+	c->where.port = k->port;
+	client_goto(c, CLIENT_PEEK);
+}
+
+/* ---- what is inside ---- */
+
+/* Bytes of TLS get an alert, so that the client's own error says something. */
+static void deny_tls(struct client *c, enum reason why, const char *text)
+{
+	struct err e = ERR_INIT;
+
+	(void)err_reason(&e, why, "%s", text);
+	stream_write(c->s, why == REASON_NAME_MISMATCH ? ALERT_UNRECOGNIZED : ALERT_ACCESS_DENIED);
+	client_deny_connect(c, SCHEME_HTTPS, &e, false);
+}
+
+/* Invariant 4: the SNI and the CONNECT name are one. An address has no SNI (RFC 6066 section 3). */
+static bool sni_agrees(const struct client *c, const struct clienthello *h)
+{
+	const struct host *want = &c->connect->host;
+
+	return want->kind == HOST_NAME && str_eq(str_from(h->sni, h->sni_len), host_str(want));
+}
+
+static void peek_tls(struct client *c, const struct clienthello *h)
+{
+	const struct policy_connect *m = &c->connect->may;
+	struct err e = ERR_INIT;
+
+	memcpy(c->tls_sni, h->sni, sizeof(c->tls_sni));
+	c->caller.tls_sni = str_from(c->tls_sni, h->sni_len);
+	if (!m->inspect && !m->passthrough) {
+		if (m->tcp)
+			start_tunnel(c, m->tcp, SCHEME_TCP, h);
+		else
+			deny_tls(c, REASON_NO_RULE, "no rule allows https here");
+		return;
+	}
+	if (h->has_sni && !sni_agrees(c, h)) {
+		(void)err_reason(&e, REASON_NAME_MISMATCH, "the TLS SNI is %s, CONNECT said %s",
+				 h->sni, c->connect->host.text);
+		deny_tls(c, REASON_NAME_MISMATCH, e.text);
+	} else if (m->inspect) {
+		intercept_start(c);
+	} else if (!h->has_sni) {
+		deny_tls(c, REASON_NAME_MISMATCH,
+			 "passthrough needs an SNI that equals the CONNECT name");
+	} else if (h->ech && m->passthrough->ech_refuse) {
+		deny_tls(c, REASON_ECH_REFUSED, "the rule refuses Encrypted Client Hello");
+	} else {
+		start_tunnel(c, m->passthrough, SCHEME_HTTPS, h);
+	}
+}
+
+/* A method and a space within the first bytes. 1: yes; 0: cannot be said yet; -1: no. */
+static int looks_like_http(struct str in)
+{
+	for (size_t i = 0; i < in.n && i <= LIMIT_METHOD_BYTES; i++) {
+		char ch = in.p[i];
+
+		if (ch == ' ')
+			return i > 0 ? 1 : -1;
+		if (!((ch >= 'A' && ch <= 'Z') || (ch >= 'a' && ch <= 'z') || ch == '-' ||
+		      ch == '_'))
+			return -1;
+	}
+	return in.n > LIMIT_METHOD_BYTES ? -1 : 0;
+}
+
+static void peek_clear(struct client *c, struct str in)
+{
+	const struct policy_connect *m = &c->connect->may;
+	int http = looks_like_http(in);
+	struct err e = ERR_INIT;
+
+	if (http == 0)
+		return;
+	if (http > 0 && m->http) {
+		c->where.scheme = SCHEME_HTTP;
+		request_clear(&c->request);
+		request_init(&c->request);
+		c->served = false;
+		client_goto(c, CLIENT_IDLE);
+		return;
+	}
+	if (m->tcp) {
+		start_tunnel(c, m->tcp, SCHEME_TCP, NULL);
+		return;
+	}
+	(void)err_reason(
+		&e, REASON_NOT_TLS, "%s",
+		http > 0 ? "no rule allows cleartext http here"
+			 : "what came is neither TLS nor HTTP, and no tcp:// rule admits it");
+	client_deny_connect(c, http > 0 ? SCHEME_HTTP : SCHEME_TCP, &e, http > 0);
+}
+
+void connect_peek(struct client *c)
+{
+	struct str in = stream_data(c->s);
+	struct clienthello h;
+	struct err e = ERR_INIT;
+
+	if (in.n == 0)
+		return;
+	switch (clienthello_parse(in, &h, &e)) {
+	case CLIENTHELLO_MORE: return;
+	case CLIENTHELLO_OK: peek_tls(c, &h); return;
+	case CLIENTHELLO_NOT_TLS: peek_clear(c, in); return;
+	case CLIENTHELLO_BAD:
+		if (c->connect->may.tcp && !c->connect->may.inspect && !c->connect->may.passthrough)
+			start_tunnel(c, c->connect->may.tcp, SCHEME_TCP, NULL);
+		else
+			deny_tls(c, REASON_CLIENT_TLS_FAILED, e.text);
+		return;
+	}
+}

@@ -1,0 +1,350 @@
+/*
+ * The proxy as a whole; see engine.h. Everything here runs on the main thread; workers hear of it
+ * through their mailboxes.
+ */
+#include "proxy/session/engine.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "logging/log.h"
+#include "logging/writer.h"
+#include "proxy/session/worker.h"
+
+struct engine {
+	/* owned */
+	struct signer *signer;
+	struct log_writer *writer;
+	struct log_port *log; /* the main thread's own */
+	struct entrance *entrances;
+	struct worker **workers;
+	int *fds; /* workers_n rows of entrances_n, until the workers take them */
+	uint16_t *ports;
+	char *sandbox;
+	char *log_to;
+	/* counted */
+	struct ca *ca;
+	struct snapshot *snapshot;
+	/* plain */
+	size_t entrances_n;
+	size_t workers_n;
+	bool started;
+};
+
+/* ---- records of the process itself ---- */
+
+static void write_event(struct engine *g, enum record_event event, const char *error,
+			const char *detail)
+{
+	for (size_t i = 0; i < g->snapshot->config->policies_n; i++) {
+		const struct policy *p = g->snapshot->config->policies[i];
+		struct record r = {.event = event};
+		struct strbuf rules;
+
+		r.ms = (struct record_ms){RECORD_MS_NONE, RECORD_MS_NONE, RECORD_MS_NONE,
+					  RECORD_MS_NONE, RECORD_MS_NONE};
+		strbuf_init(&rules, 4096);
+		if (event == RECORD_POLICY_LOAD) {
+			strbuf_addf(&rules, "%zu rules", policy_rules_n(p));
+			r.error_detail = strbuf_str(&rules);
+		}
+		if (event == RECORD_POLICY_LOAD || event == RECORD_POLICY_REJECT) {
+			r.policy = str_from_c(policy_name(p));
+			r.policy_version = str_from_c(policy_version(p));
+		}
+		if (error)
+			r.error = str_from_c(error);
+		if (detail)
+			r.error_detail = str_from_c(detail);
+		(void)log_port_add(g->log, &r, true);
+		strbuf_clear(&rules);
+		if (event != RECORD_POLICY_LOAD)
+			break; /* one for the process, not one a policy */
+	}
+	log_port_flush(g->log);
+}
+
+/* ---- birth ---- */
+
+static size_t count_workers(const struct config *c)
+{
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+	size_t n = c->limits.workers ? (size_t)c->limits.workers : (size_t)(cores > 0 ? cores : 1);
+
+	return n > LIMIT_WORKERS ? LIMIT_WORKERS : n;
+}
+
+static int set_entrance(struct engine *g, size_t i, const char *name, const char *policy,
+			const struct config *c)
+{
+	struct entrance *en = &g->entrances[i];
+
+	en->name = strdup(name);
+	en->policy_name = strdup(policy);
+	en->sandbox = g->sandbox;
+	en->counts = listener_counts_new(c->limits.connections, c->limits.connections_per_address);
+	return en->name && en->policy_name && en->counts ? 0 : -1;
+}
+
+/* The n-th worker's sockets. TCP gets one a worker (SO_REUSEPORT); a Unix path or a socket from
+ * outside exists once and is shared by duplicates of it: the kernel wakes whoever is ready. */
+static int open_for_worker(struct engine *g, const struct engine_options *o, size_t n,
+			   struct err *e)
+{
+	int *row = g->fds + n * g->entrances_n;
+
+	for (size_t i = 0; i < g->entrances_n; i++) {
+		struct config_listener *c = o->listen_fd < 0 ? &o->config->listeners[i] : NULL;
+
+		if (n > 0 && (!c || c->unix_path)) {
+			row[i] = dup(g->fds[i]);
+			if (row[i] < 0)
+				return err_sys(e, errno, "listening socket");
+		} else if (!c) {
+			row[i] = o->listen_fd;
+		} else {
+			struct config_listener at = *c;
+
+			/* Port 0: the first worker's socket finds one, the others join it. */
+			at.port = n > 0 ? g->ports[i] : c->port;
+			if (listener_open(&at, g->workers_n > 1, &row[i], &g->ports[i], e) < 0)
+				return -1;
+		}
+	}
+	return 0;
+}
+
+static int open_entrances(struct engine *g, const struct engine_options *o, struct err *e)
+{
+	const struct config *c = o->config;
+
+	g->entrances_n = o->listen_fd >= 0 ? 1 : c->listeners_n;
+	if (g->entrances_n == 0)
+		return err_set(e, "no listener: add `listen:` to %s", c->file);
+	g->entrances = calloc(g->entrances_n, sizeof(*g->entrances));
+	g->ports = calloc(g->entrances_n, sizeof(*g->ports));
+	g->fds = malloc(g->workers_n * g->entrances_n * sizeof(*g->fds));
+	if (!g->entrances || !g->ports || !g->fds)
+		return err_set(e, "out of memory");
+	for (size_t i = 0; i < g->workers_n * g->entrances_n; i++)
+		g->fds[i] = -1;
+	for (size_t i = 0; i < g->entrances_n; i++) {
+		bool own = o->listen_fd < 0;
+
+		if (set_entrance(g, i, own ? c->listeners[i].name : "run",
+				 own ? c->listeners[i].policy_name : o->policy_name, c) < 0)
+			return err_set(e, "out of memory");
+	}
+	for (size_t n = 0; n < g->workers_n; n++)
+		if (open_for_worker(g, o, n, e) < 0)
+			return -1;
+	return 0;
+}
+
+static int make_workers(struct engine *g, struct err *e)
+{
+	g->workers = calloc(g->workers_n, sizeof(*g->workers));
+	if (!g->workers)
+		return err_set(e, "out of memory");
+	for (size_t n = 0; n < g->workers_n; n++) {
+		int *row = g->fds + n * g->entrances_n;
+		struct worker_options wo = {
+			.signer = g->signer,
+			.writer = g->writer,
+			.snapshot = g->snapshot,
+			.entrances = g->entrances,
+			.fds = row,
+			.entrances_n = g->entrances_n,
+			.index = (unsigned)n,
+		};
+
+		if (worker_new(&wo, &g->workers[n], e) < 0)
+			return -1;
+		for (size_t i = 0; i < g->entrances_n; i++)
+			row[i] = -1;
+	}
+	return 0;
+}
+
+static enum log_wait log_wait_of(const struct config *c)
+{
+	switch (c->log_wait) {
+	case CONFIG_WAIT_WRITTEN: return LOG_WAIT_WRITTEN;
+	case CONFIG_WAIT_SYNCED: return LOG_WAIT_SYNCED;
+	case CONFIG_WAIT_NONE: return LOG_WAIT_NONE;
+	}
+	return LOG_WAIT_WRITTEN;
+}
+
+static const char *log_to_of(const struct engine *g, const struct config *c)
+{
+	if (g->log_to)
+		return g->log_to;
+	return c->log_to ? c->log_to : "stdout";
+}
+
+/* As many descriptors as the system lets us have: each connection needs two. */
+static void raise_descriptors(void)
+{
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+		r.rlim_cur = r.rlim_max;
+		(void)setrlimit(RLIMIT_NOFILE, &r);
+	}
+}
+
+int engine_new(const struct engine_options *o, struct engine **ret, struct err *e)
+{
+	struct engine *g = calloc(1, sizeof(*g));
+
+	if (!g)
+		return err_set(e, "out of memory");
+	raise_descriptors();
+	g->ca = ca_ref(o->ca);
+	g->sandbox = o->sandbox ? strdup(o->sandbox) : NULL;
+	g->log_to = o->log_to ? strdup(o->log_to) : NULL;
+	g->workers_n = count_workers(o->config);
+	if (snapshot_new(o->config, &g->snapshot, e) < 0 ||
+	    signer_new(g->ca, LIMIT_LEAF_CACHE, &g->signer, e) < 0 ||
+	    log_writer_new(log_to_of(g, o->config), log_wait_of(o->config), &g->writer, e) < 0 ||
+	    log_port_new(g->writer, &g->log, e) < 0 || open_entrances(g, o, e) < 0 ||
+	    make_workers(g, e) < 0) {
+		engine_free(g);
+		return -1;
+	}
+	*ret = g;
+	return 0;
+}
+
+int engine_start(struct engine *g, struct err *e)
+{
+	write_event(g, RECORD_PROXY_START, NULL, NULL);
+	write_event(g, RECORD_POLICY_LOAD, NULL, NULL);
+	for (size_t n = 0; n < g->workers_n; n++)
+		if (worker_start(g->workers[n], e) < 0) {
+			/* Those that run are drained by the caller's engine_stop. */
+			for (size_t k = n; k < g->workers_n; k++) {
+				worker_free(g->workers[k]);
+				g->workers[k] = NULL;
+			}
+			g->workers_n = n;
+			g->started = n > 0;
+			return -1;
+		}
+	g->started = true;
+	return 0;
+}
+
+uint16_t engine_port(const struct engine *g, size_t i)
+{
+	return i < g->entrances_n ? g->ports[i] : 0;
+}
+
+/* ---- reload ---- */
+
+static bool same_listener(const struct config_listener *a, const struct config_listener *b)
+{
+	if (!a->unix_path != !b->unix_path || strcmp(a->name, b->name) != 0 ||
+	    strcmp(a->policy_name, b->policy_name) != 0)
+		return false;
+	if (a->unix_path)
+		return strcmp(a->unix_path, b->unix_path) == 0;
+	return ipaddr_eq(&a->addr, &b->addr) && a->port == b->port;
+}
+
+static int check_reload(const struct config *old, const struct config *c, struct err *e)
+{
+	bool same = old->listeners_n == c->listeners_n;
+
+	for (size_t i = 0; same && i < c->listeners_n; i++)
+		same = same_listener(&old->listeners[i], &c->listeners[i]);
+	if (!same)
+		return err_set(e, "%s: `listen:` has changed (restart stile to change listeners)",
+			       c->file);
+	if (old->limits.workers != c->limits.workers)
+		return err_set(e, "%s: `limits: workers` has changed (restart stile)", c->file);
+	return 0;
+}
+
+void engine_reject(struct engine *g, const char *why)
+{
+	write_event(g, RECORD_POLICY_REJECT, NULL, why);
+}
+
+int engine_reload(struct engine *g, struct config *c, struct err *e)
+{
+	struct snapshot *fresh = NULL;
+	struct err why = ERR_INIT;
+
+	if (check_reload(g->snapshot->config, c, &why) < 0 || snapshot_new(c, &fresh, &why) < 0 ||
+	    log_writer_retarget(g->writer, log_to_of(g, c), log_wait_of(c), &why) < 0) {
+		snapshot_unref(fresh);
+		engine_reject(g, why.text);
+		if (e)
+			*e = why;
+		return -1;
+	}
+	snapshot_unref(g->snapshot);
+	g->snapshot = fresh;
+	for (size_t n = 0; n < g->workers_n; n++)
+		worker_set_snapshot(g->workers[n], fresh);
+	write_event(g, RECORD_POLICY_LOAD, NULL, NULL);
+	return 0;
+}
+
+void engine_reopen_log(struct engine *g)
+{
+	log_writer_reopen(g->writer);
+}
+
+void engine_tick(struct engine *g)
+{
+	credential_store_poll(g->snapshot->credentials);
+}
+
+/* ---- the end ---- */
+
+void engine_stop(struct engine *g, uint64_t drain_ms)
+{
+	if (!g || !g->started)
+		return;
+	for (size_t n = 0; n < g->workers_n; n++)
+		worker_drain(g->workers[n], drain_ms);
+	for (size_t n = 0; n < g->workers_n; n++)
+		worker_join(g->workers[n]);
+	g->started = false;
+	write_event(g, RECORD_PROXY_STOP, NULL, NULL);
+}
+
+void engine_free(struct engine *g)
+{
+	if (!g)
+		return;
+	engine_stop(g, 0);
+	for (size_t n = 0; g->workers && n < g->workers_n; n++)
+		worker_free(g->workers[n]);
+	for (size_t i = 0; g->fds && i < g->workers_n * g->entrances_n; i++)
+		if (g->fds[i] >= 0)
+			close(g->fds[i]);
+	log_port_free(g->log);
+	log_writer_free(g->writer, LIMIT_MS_LOG_WAIT);
+	for (size_t i = 0; g->entrances && i < g->entrances_n; i++) {
+		free(g->entrances[i].name);
+		free(g->entrances[i].policy_name);
+		listener_counts_unref(g->entrances[i].counts);
+	}
+	signer_free(g->signer);
+	snapshot_unref(g->snapshot);
+	ca_unref(g->ca);
+	free(g->entrances);
+	free(g->ports);
+	free(g->fds);
+	free(g->workers);
+	free(g->sandbox);
+	free(g->log_to);
+	free(g);
+}

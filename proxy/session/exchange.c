@@ -1,0 +1,710 @@
+/*
+ * One request from head to record; see exchange.h. It speaks to the client through downstream_ops,
+ * to the origin through upstream.h, and finds the way there with route.h.
+ */
+#include "proxy/session/exchange.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "logging/log.h"
+#include "proxy/credentials/inject.h"
+#include "proxy/session/audit.h"
+#include "proxy/session/route.h"
+#include "proxy/session/upstream.h"
+
+struct exchange {
+	/* owned */
+	struct upstream *up;
+	struct route route;
+	struct injection injection;
+	struct timer timer;
+	char *pool_key;
+	struct stream *connected; /* between the route's end and the upstream's birth */
+	/* counted */
+	struct snapshot *snapshot;
+	/* borrowed */
+	struct worker *worker;
+	struct downstream *down; /* NULL once abandoned or finished */
+	const struct caller *caller;
+	struct request *request;
+	const struct rule *rule; /* the snapshot's */
+	/* plain */
+	enum exchange_state state;
+	struct identity identity;
+	struct log_waiter waiter;
+	char id[RECORD_ID_LEN + 1];
+	bool driving;
+	bool recorded; /* request.start was handed over: the end must follow */
+	bool injected;
+	bool retried;
+	bool request_done; /* its body went upstream whole */
+	bool answer_begun; /* a byte of an answer went downstream */
+	bool continued;	   /* 100 went downstream */
+	unsigned interims;
+	unsigned status;
+	struct ipaddr addr;
+	uint64_t bytes_out, bytes_in;
+	int64_t begun_us, sent_us;
+	struct record_ms ms;
+	struct err error;
+};
+
+static void on_timer(void *arg);
+static void on_judged(void *arg, const struct err *e);
+static void on_connected(void *arg, struct stream *s, const struct err *e);
+static void on_recorded(void *arg, bool written);
+static void on_upstream(void *arg);
+
+static const struct config_limits *limits(const struct exchange *x)
+{
+	return &x->snapshot->config->limits;
+}
+
+/* The only assignment to the state: which move is legal, and the timer of each state. */
+static void exchange_goto(struct exchange *x, enum exchange_state to)
+{
+	static const unsigned legal[] = {
+		[EXCHANGE_DECIDE] =
+			1u << EXCHANGE_RESOLVE | 1u << EXCHANGE_RECORD | 1u << EXCHANGE_DONE,
+		[EXCHANGE_RESOLVE] =
+			1u << EXCHANGE_RECORD | 1u << EXCHANGE_DIAL | 1u << EXCHANGE_DONE,
+		[EXCHANGE_RECORD] =
+			1u << EXCHANGE_DIAL | 1u << EXCHANGE_ANSWER | 1u << EXCHANGE_DONE,
+		[EXCHANGE_DIAL] = 1u << EXCHANGE_ANSWER | 1u << EXCHANGE_DONE,
+		[EXCHANGE_ANSWER] =
+			1u << EXCHANGE_BODY | 1u << EXCHANGE_RESOLVE | 1u << EXCHANGE_DONE,
+		[EXCHANGE_BODY] = 1u << EXCHANGE_DONE,
+		[EXCHANGE_DONE] = 0,
+	};
+	static const char *const names[] = {"decide", "resolve", "record", "dial",
+					    "answer", "body",	 "done"};
+
+	if (!(legal[x->state] & 1u << to)) {
+		log_error("exchange %s: no way from %s to %s", x->id, names[x->state], names[to]);
+		abort();
+	}
+	log_debug("exchange %s: %s -> %s", x->id, names[x->state], names[to]);
+	x->state = to;
+	switch (to) {
+	case EXCHANGE_DECIDE:
+	case EXCHANGE_RESOLVE: /* the resolver's own time limit */
+	case EXCHANGE_RECORD:  /* the worker's, for all waiters */
+	case EXCHANGE_DIAL:    /* the route's */
+	case EXCHANGE_DONE: timer_stop(&x->timer); break;
+	case EXCHANGE_ANSWER: timer_arm(&x->timer, limits(x)->first_byte_ms); break;
+	case EXCHANGE_BODY: timer_arm(&x->timer, limits(x)->body_idle_ms); break;
+	}
+}
+
+/* ---- records ---- */
+
+static void fill(struct exchange *x, struct record *r, struct audit_mem *m, enum record_event event)
+{
+	audit_init(r, m, event);
+	r->id = str_from(x->id, RECORD_ID_LEN);
+	audit_caller(r, x->caller, &x->identity);
+	audit_request(r, x->request);
+	audit_rule(r, m, x->rule);
+	audit_upstream(r, m, &x->addr, x->request->url.port);
+	r->credential_stripped = x->injection.stripped;
+}
+
+static uint64_t record_start(struct exchange *x)
+{
+	struct record r;
+	struct audit_mem m;
+	uint64_t ticket;
+
+	fill(x, &r, &m, RECORD_REQUEST_START);
+	audit_decision(&r, true, REASON_NONE);
+	ticket = worker_log(x->worker, &r, false);
+	audit_clear(&m);
+	return ticket;
+}
+
+static void record_last(struct exchange *x)
+{
+	struct record r;
+	struct audit_mem m;
+
+	fill(x, &r, &m, x->recorded ? RECORD_REQUEST_END : RECORD_REQUEST_DENY);
+	r.status = x->status;
+	x->ms.dns_us = x->route.dns_us;
+	x->ms.connect_us = x->route.connect_us;
+	x->ms.tls_us = x->route.tls_us;
+	x->ms.total_us = loop_clock_us(x->worker->loop) - x->begun_us;
+	r.ms = x->ms;
+	r.has_ms = true;
+	if (x->recorded) {
+		audit_decision(&r, true, REASON_NONE);
+		r.has_bytes = true;
+		r.bytes_out = x->bytes_out;
+		r.bytes_in = x->bytes_in;
+		audit_error(&r, &x->error);
+	} else {
+		audit_decision(&r, false, x->error.reason);
+		r.error_detail = str_from_c(x->error.text);
+	}
+	(void)worker_log(x->worker, &r, x->recorded);
+	audit_clear(&m);
+}
+
+/* ---- the end ---- */
+
+static void free_exchange(void *obj)
+{
+	struct exchange *x = obj;
+
+	snapshot_unref(x->snapshot);
+	injection_clear(&x->injection);
+	free(x->pool_key);
+	free(x);
+}
+
+/* The one exit: detaches everything, writes the last record, gives the upstream back or closes it,
+ * and tells the downstream (if it is still there). */
+static void finish(struct exchange *x, enum exchange_outcome how)
+{
+	struct downstream *d = x->down;
+	struct stream *reuse = NULL;
+	struct reply reply = {0};
+
+	if (x->state == EXCHANGE_DONE)
+		return;
+	exchange_goto(x, EXCHANGE_DONE);
+	if (how == EXCHANGE_REFUSED && d)
+		x->status = reason_status(x->error.reason)
+				    ? (unsigned)reason_status(x->error.reason)
+				    : 500;
+	record_last(x);
+	worker_log_forget(x->worker, &x->waiter);
+	if (x->up && how == EXCHANGE_WHOLE && x->request_done)
+		reuse = upstream_release(x->up);
+	else
+		upstream_close(x->up);
+	x->up = NULL;
+	if (reuse)
+		pool_put(x->worker->pool, str_from_c(x->pool_key), reuse, &x->addr,
+			 x->request->url.port);
+	stream_close(x->connected);
+	x->connected = NULL;
+	route_clear(&x->route);
+	timer_clear(&x->timer);
+	x->down = NULL;
+	if (d) {
+		reply.reason = x->error.reason;
+		reply.detail = str_from_c(x->error.text);
+		reply.id = str_from(x->id, RECORD_ID_LEN);
+		reply.accept = x->request->accept;
+		reply.head = str_eq(x->request->method, STR("HEAD"));
+		d->ops->finished(d, how, &reply);
+	}
+	loop_bury(x->worker->loop, x, free_exchange);
+}
+
+/* Ends with x->error: an answer of ours if none has begun. */
+static void fail(struct exchange *x)
+{
+	if (x->error.reason == REASON_NONE)
+		x->error.reason = REASON_INTERNAL_ERROR;
+	finish(x, x->answer_begun ? EXCHANGE_CUT : EXCHANGE_REFUSED);
+}
+
+static void fail_with(struct exchange *x, const struct err *e)
+{
+	x->error = *e;
+	fail(x);
+}
+
+void exchange_abandon(struct exchange *x, enum reason why, const char *detail)
+{
+	if (x->state == EXCHANGE_DONE)
+		return;
+	(void)err_reason(&x->error, why, "%s", detail);
+	x->down = NULL;
+	finish(x, EXCHANGE_CUT);
+}
+
+static void on_timer(void *arg)
+{
+	struct exchange *x = arg;
+
+	if (x->state == EXCHANGE_ANSWER && x->request->expect_continue && !x->continued &&
+	    x->bytes_out == 0 && !x->request_done) {
+		/* The origin does not answer the expectation: the client may go on (RFC 9110
+		 * section 10.1.1), and the first byte's own time begins. */
+		x->continued = true;
+		x->down->ops->send_continue(x->down);
+		timer_arm(&x->timer, limits(x)->first_byte_ms);
+		return;
+	}
+	if (!x->request_done && x->state == EXCHANGE_ANSWER)
+		(void)err_reason(&x->error, REASON_CLIENT_TIMEOUT,
+				 "the request's body stopped coming");
+	else
+		(void)err_reason(&x->error, REASON_UPSTREAM_TIMEOUT,
+				 "the origin sent nothing for %llu ms",
+				 (unsigned long long)(x->state == EXCHANGE_BODY
+							      ? limits(x)->body_idle_ms
+							      : limits(x)->first_byte_ms));
+	fail(x);
+}
+
+/* ---- decide ---- */
+
+static int make_pool_key(struct exchange *x)
+{
+	const struct url *u = &x->request->url;
+	struct strbuf b;
+
+	/* Everything under which the connection was judged: another sandbox, policy or rule finds
+	 * nothing here, so no identity and no address judgement is ever shared. */
+	strbuf_init(&b, 2048);
+	strbuf_addf(&b, "%s|%s|%u|%s|%s|%u|", scheme_word(u->scheme), u->host.text, u->port,
+		    policy_name(x->identity.policy), policy_version(x->identity.policy),
+		    x->rule->order);
+	strbuf_add(&b, x->identity.sandbox);
+	x->pool_key = strbuf_take(&b);
+	strbuf_clear(&b);
+	return x->pool_key ? 0 : -1;
+}
+
+static int admit(struct exchange *x, struct err *e)
+{
+	struct policy_request q = {
+		.scheme = x->request->url.scheme,
+		.host = &x->request->url.host,
+		.port = x->request->url.port,
+		.method = x->request->method,
+		.path = x->request->url.path,
+	};
+	struct policy_decision d = {0};
+	struct strbuf url;
+
+	if (x->identity.policy)
+		policy_decide(x->identity.policy, &q, &d);
+	else
+		d.reason = REASON_NO_RULE;
+	x->rule = d.rule;
+	if (d.allow)
+		return 0;
+	strbuf_init(&url, 256);
+	url_add(&x->request->url, &url);
+	(void)err_reason(e, d.reason, "%s %.*s %s%s",
+			 d.reason == REASON_NO_RULE ? "no rule allows" : "a rule denies",
+			 STR_FMT(x->request->method), strbuf_cstr(&url),
+			 url.overflowed ? "..." : "");
+	strbuf_clear(&url);
+	return -1;
+}
+
+static int add_credential(struct exchange *x, struct err *e)
+{
+	const struct config_credential *c;
+	struct secret *s = NULL;
+	int r;
+
+	if (!x->rule->credential)
+		return 0;
+	c = config_credential(x->snapshot->config, x->rule->credential);
+	/* Verified TLS alone may carry it; the loader refuses such a rule, and so does this. */
+	if (!c || x->request->url.scheme != SCHEME_HTTPS)
+		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE,
+				  "credential %s cannot be used here", x->rule->credential);
+	if (credential_get(x->snapshot->credentials, c->name, &s, e) < 0)
+		return -1;
+	r = credential_inject(c, s, x->request, &x->injection, e);
+	secret_unref(s);
+	x->injected = r == 0;
+	return r;
+}
+
+static void decide(struct exchange *x)
+{
+	struct err e = ERR_INIT;
+	struct stream *s;
+	uint16_t port;
+
+	if (!worker_log_available(x->worker)) {
+		(void)err_reason(&e, REASON_LOG_UNAVAILABLE, "the audit log cannot be written");
+		fail_with(x, &e);
+		return;
+	}
+	if (admit(x, &e) < 0 || add_credential(x, &e) < 0) {
+		fail_with(x, &e);
+		return;
+	}
+	if (x->request->upgrade.n > 0) {
+		(void)err_reason(&e, REASON_UPGRADE_REFUSED, "upgrades are not relayed");
+		fail_with(x, &e);
+		return;
+	}
+	if (make_pool_key(x) < 0) {
+		(void)err_reason(&e, REASON_INTERNAL_ERROR, "out of memory");
+		fail_with(x, &e);
+		return;
+	}
+	s = pool_take(x->worker->pool, str_from_c(x->pool_key), &x->addr, &port);
+	if (s) {
+		if (upstream_new(s, x->worker->loop, true, on_upstream, x, &x->up, &e) < 0) {
+			fail_with(x, &e);
+			return;
+		}
+		exchange_goto(x, EXCHANGE_RECORD);
+		return;
+	}
+	exchange_goto(x, EXCHANGE_RESOLVE);
+}
+
+/* ---- resolve, record, dial ---- */
+
+/* True: go on to the next state now. */
+static bool resolve(struct exchange *x)
+{
+	struct err e = ERR_INIT;
+	int r;
+
+	if (x->route.question)
+		return false;
+	x->route.rule = x->rule;
+	r = route_resolve(&x->route, &e);
+	if (r < 0)
+		fail_with(x, &e);
+	return r > 0;
+}
+
+static void resolved(struct exchange *x)
+{
+	/* A retry has its start record already. */
+	exchange_goto(x, x->recorded ? EXCHANGE_DIAL : EXCHANGE_RECORD);
+}
+
+static void on_judged(void *arg, const struct err *e)
+{
+	struct exchange *x = arg;
+
+	if (e) {
+		fail_with(x, e);
+		return;
+	}
+	resolved(x);
+	exchange_drive(x);
+}
+
+static void log_gone(struct exchange *x)
+{
+	(void)err_reason(&x->error, REASON_LOG_UNAVAILABLE, "the audit log cannot be written");
+	fail(x);
+}
+
+/* Invariant 5: nothing goes upstream before this returned true. */
+static bool record(struct exchange *x)
+{
+	uint64_t ticket;
+
+	if (x->waiter.ticket)
+		return false;
+	if (x->recorded)
+		return true;
+	ticket = record_start(x);
+	if (!ticket) {
+		log_gone(x);
+		return false;
+	}
+	x->recorded = true;
+	return worker_log_wait(x->worker, &x->waiter, ticket);
+}
+
+static void on_recorded(void *arg, bool written)
+{
+	struct exchange *x = arg;
+
+	if (written)
+		exchange_drive(x);
+	else
+		log_gone(x);
+}
+
+static bool dial(struct exchange *x)
+{
+	struct err e = ERR_INIT;
+
+	if (x->connected)
+		return true;
+	if (x->route.dial || x->route.stream)
+		return false;
+	if (route_connect(&x->route, x->request->url.scheme == SCHEME_HTTPS, x->identity.sandbox,
+			  &e) < 0)
+		fail_with(x, &e);
+	return false;
+}
+
+static void on_connected(void *arg, struct stream *s, const struct err *e)
+{
+	struct exchange *x = arg;
+
+	if (e) {
+		fail_with(x, e);
+		return;
+	}
+	x->connected = s;
+	x->addr = x->route.addr;
+	exchange_drive(x);
+}
+
+/* ---- relay ---- */
+
+static void on_upstream(void *arg)
+{
+	exchange_drive(arg);
+}
+
+static bool begin(struct exchange *x)
+{
+	struct err e = ERR_INIT;
+
+	if (!x->up) {
+		struct stream *s = x->connected;
+
+		x->connected = NULL;
+		if (upstream_new(s, x->worker->loop, false, on_upstream, x, &x->up, &e) < 0) {
+			fail_with(x, &e);
+			return false;
+		}
+	}
+	if (upstream_send_head(x->up, x->request, x->injected ? &x->injection : NULL, &e) < 0) {
+		fail_with(x, &e);
+		return false;
+	}
+	x->sent_us = loop_now_us(x->worker->loop);
+	exchange_goto(x, EXCHANGE_ANSWER);
+	if (x->request->expect_continue)
+		timer_arm(&x->timer, LIMIT_MS_CONTINUE);
+	return true;
+}
+
+static void sink_request(void *arg, struct str data)
+{
+	struct exchange *x = arg;
+
+	upstream_send_body(x->up, data);
+	x->bytes_out += data.n;
+}
+
+static void sink_answer(void *arg, struct str data)
+{
+	struct exchange *x = arg;
+
+	x->down->ops->send_body(x->down, data);
+	x->bytes_in += data.n;
+}
+
+/* The request's body, as far as both sides allow. -1: the exchange has ended. */
+static int pump_request(struct exchange *x)
+{
+	struct err e = ERR_INIT;
+	uint64_t before = x->bytes_out;
+	bool done = false;
+
+	if (!x->request_done) {
+		size_t room = upstream_room(x->up);
+
+		if (x->down->ops->pull(x->down, room, sink_request, x, &done, &e) < 0) {
+			fail_with(x, &e);
+			return -1;
+		}
+		if (done) {
+			x->request_done = true;
+			upstream_send_end(x->up, x->down->ops->trailers(x->down));
+			if (x->state == EXCHANGE_ANSWER)
+				timer_arm(&x->timer, limits(x)->first_byte_ms);
+		}
+	}
+	upstream_flush(x->up);
+	if (x->bytes_out != before && !x->request_done)
+		timer_arm(&x->timer, limits(x)->body_idle_ms);
+	return 0;
+}
+
+/* RFC 9110 section 9.2.2: only what is idempotent is sent twice, and only when the origin closed a
+ * kept connection before it said anything and none of a body is gone. */
+static bool may_retry(const struct exchange *x, const struct err *e)
+{
+	return e->reason == REASON_UPSTREAM_CLOSED && !x->retried && upstream_reused(x->up) &&
+	       !upstream_answered(x->up) && x->bytes_out == 0 && x->interims == 0 &&
+	       x->request->body == BODY_NONE && method_is_idempotent(x->request->method);
+}
+
+static void retry(struct exchange *x)
+{
+	x->retried = true;
+	upstream_close(x->up);
+	x->up = NULL;
+	x->request_done = false;
+	exchange_goto(x, EXCHANGE_RESOLVE);
+}
+
+/* One interim head. -1: it may not be passed on. */
+static int interim(struct exchange *x, const struct response *r, struct err *e)
+{
+	if (r->status == 101)
+		return err_reason(e, REASON_UPSTREAM_MALFORMED,
+				  "101 to a request that asked for no upgrade");
+	if (++x->interims > LIMIT_INTERIM_RESPONSES)
+		return err_reason(e, REASON_UPSTREAM_MALFORMED, "more than %d interim answers",
+				  LIMIT_INTERIM_RESPONSES);
+	if (r->status == 100) {
+		/* Told on once, and only to a client that waits for it. */
+		if (x->request->expect_continue && !x->continued)
+			x->down->ops->send_continue(x->down);
+		x->continued = true;
+		if (!x->request_done)
+			timer_arm(&x->timer, limits(x)->body_idle_ms);
+		return 0;
+	}
+	return x->down->ops->send_head(x->down, r, false, e);
+}
+
+/* Heads until the final one. 1: it came; 0: not yet; -1: the exchange has ended; 2: start over. */
+static int read_heads(struct exchange *x)
+{
+	for (;;) {
+		struct response r;
+		struct err e = ERR_INIT;
+		int got = upstream_read_head(x->up, &r, &e);
+
+		if (got == 0)
+			return 0;
+		if (got < 0 && may_retry(x, &e)) {
+			retry(x);
+			return 2;
+		}
+		if (got > 0 && x->ms.first_byte_us == RECORD_MS_NONE)
+			x->ms.first_byte_us = loop_clock_us(x->worker->loop) - x->sent_us;
+		if (got > 0 && r.status < 200) {
+			got = interim(x, &r, &e);
+			response_clear(&r);
+			if (got == 0)
+				continue;
+			got = -1;
+		} else if (got > 0) {
+			x->status = r.status;
+			got = x->down->ops->send_head(x->down, &r, !x->request_done, &e);
+			x->answer_begun = got == 0;
+			response_clear(&r);
+			got = got == 0 ? 1 : -1;
+		}
+		if (got < 0) {
+			fail_with(x, &e);
+			return -1;
+		}
+		return 1;
+	}
+}
+
+/* The answer's body. True: the exchange has ended. */
+static bool pump_answer(struct exchange *x)
+{
+	struct err e = ERR_INIT;
+	uint64_t before = x->bytes_in;
+	bool done = false;
+
+	if (upstream_pull(x->up, x->down->ops->room(x->down), sink_answer, x, &done, &e) < 0) {
+		x->down->ops->flush(x->down);
+		fail_with(x, &e);
+		return true;
+	}
+	if (done) {
+		x->down->ops->send_end(x->down, upstream_trailers(x->up));
+		x->down->ops->flush(x->down);
+		finish(x, EXCHANGE_WHOLE);
+		return true;
+	}
+	x->down->ops->flush(x->down);
+	if (x->bytes_in != before)
+		timer_arm(&x->timer, limits(x)->body_idle_ms);
+	return false;
+}
+
+/* ---- the driver ---- */
+
+/* One step. True: another may be possible. */
+static bool step(struct exchange *x)
+{
+	switch (x->state) {
+	case EXCHANGE_DECIDE: decide(x); return true;
+	case EXCHANGE_RESOLVE:
+		if (!resolve(x))
+			return false;
+		resolved(x);
+		return true;
+	case EXCHANGE_RECORD:
+		if (!record(x))
+			return false;
+		if (!x->up)
+			exchange_goto(x, EXCHANGE_DIAL);
+		else
+			return begin(x);
+		return true;
+	case EXCHANGE_DIAL: return dial(x) && begin(x);
+	case EXCHANGE_ANSWER: {
+		int got;
+
+		if (pump_request(x) < 0)
+			return false;
+		got = read_heads(x);
+		if (got == 1)
+			exchange_goto(x, EXCHANGE_BODY);
+		return got > 0;
+	}
+	case EXCHANGE_BODY:
+		if (pump_request(x) == 0)
+			(void)pump_answer(x);
+		return false;
+	case EXCHANGE_DONE: return false;
+	}
+	return false;
+}
+
+void exchange_drive(struct exchange *x)
+{
+	/* What a step calls may report back at once; the outer loop takes it up. */
+	if (x->driving)
+		return;
+	x->driving = true;
+	while (step(x))
+		;
+	x->driving = false;
+}
+
+struct exchange *exchange_new(struct worker *w, struct downstream *d, const struct caller *caller,
+			      struct request *r)
+{
+	struct exchange *x = calloc(1, sizeof(*x));
+
+	if (!x)
+		return NULL;
+	x->worker = w;
+	x->down = d;
+	x->caller = caller;
+	x->request = r;
+	x->snapshot = snapshot_ref(w->snapshot);
+	x->identity = identity_of(caller->entrance, x->snapshot);
+	x->waiter.fn = on_recorded;
+	x->waiter.arg = x;
+	x->begun_us = loop_now_us(w->loop);
+	x->ms = (struct record_ms){RECORD_MS_NONE, RECORD_MS_NONE, RECORD_MS_NONE, RECORD_MS_NONE,
+				   RECORD_MS_NONE};
+	record_new_id(x->id);
+	injection_init(&x->injection);
+	if (timer_init(&x->timer, w->loop, on_timer, x) < 0 ||
+	    route_init(&x->route, w, x->snapshot, NULL, &r->url.host, r->url.port, x) < 0) {
+		timer_clear(&x->timer);
+		free_exchange(x);
+		return NULL;
+	}
+	x->route.on_judged = on_judged;
+	x->route.on_connected = on_connected;
+	return x;
+}

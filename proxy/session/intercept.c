@@ -1,0 +1,82 @@
+/*
+ * TLS towards the client of an inspected connection: the leaf from certs/, the handshake, and the
+ * words for its failure. A client that does not accept the leaf gets a hard failure and a record,
+ * never a raw tunnel.
+ */
+#include <string.h>
+
+#include "certs/clientfail.h"
+#include "certs/signer.h"
+#include "proxy/session/client.h"
+
+/* What we speak inside; the wire format of RFC 7301. */
+static const struct str ALPN = {"\x08http/1.1", 9};
+
+static void on_leaf(void *arg, struct leaf *leaf, const struct err *why)
+{
+	struct client *c = arg;
+	struct err e = ERR_INIT;
+	SSL *ssl = NULL;
+	int r;
+
+	if (c->state != CLIENT_LEAF) {
+		leaf_unref(leaf);
+		return;
+	}
+	if (!leaf) {
+		client_close(c, REASON_INTERNAL_ERROR, why->text);
+		return;
+	}
+	r = signer_server_new(c->worker->signer, leaf, ALPN, &ssl, &e);
+	leaf_unref(leaf);
+	if (r < 0) {
+		client_close(c, REASON_INTERNAL_ERROR, e.text);
+		return;
+	}
+	client_goto(c, CLIENT_TLS);
+	if (stream_start_tls(c->s, ssl, &e) < 0)
+		client_close(c, REASON_INTERNAL_ERROR, e.text);
+}
+
+void intercept_start(struct client *c)
+{
+	const struct host *h = &c->connect->host;
+	struct leaf_name name = {.text = host_str(h)};
+
+	if (h->kind != HOST_NAME) {
+		name.ip = h->addr.b;
+		name.ip_len = h->kind == HOST_IPV4 ? 4 : 16;
+	}
+	client_goto(c, CLIENT_LEAF);
+	signer_get(c->worker->signer, &name, on_leaf, c);
+}
+
+void intercept_handshaked(struct client *c)
+{
+	SSL *ssl = stream_ssl(c->s);
+	const unsigned char *alpn = NULL;
+	unsigned alpn_n = 0;
+
+	c->caller.tls_version = str_from_c(SSL_get_version(ssl));
+	SSL_get0_alpn_selected(ssl, &alpn, &alpn_n);
+	/* Only http/1.1 is ever selected; the static text outlives the SSL. */
+	c->caller.tls_alpn = alpn_n ? STR("http/1.1") : STR_NONE;
+	c->where.scheme = SCHEME_HTTPS;
+	c->served = false;
+	c->leaf_unproven = true;
+	request_clear(&c->request);
+	request_init(&c->request);
+	client_goto(c, CLIENT_IDLE);
+}
+
+void intercept_failed(struct client *c)
+{
+	struct err e = ERR_INIT;
+
+	if (c->connect && c->connect->pending && stream_error_is_tls(c->s)) {
+		(void)clientfail_explain(stream_ssl(c->s), &e);
+		client_close(c, e.reason, e.text);
+	} else {
+		client_close(c, REASON_CLIENT_CLOSED, "the client closed the connection");
+	}
+}

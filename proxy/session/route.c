@@ -1,0 +1,209 @@
+/*
+ * See route.h. Invariant 3 lives here: the addresses given to dial_start are exactly those that
+ * policy_check_addr admitted, from one resolution.
+ */
+#include "proxy/session/route.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct str ALPN_H1 = {"\x08http/1.1", 9};
+
+static void on_timer(void *arg);
+
+int route_init(struct route *r, struct worker *w, struct snapshot *s, const struct rule *rule,
+	       const struct host *host, uint16_t port, void *arg)
+{
+	memset(r, 0, sizeof(*r));
+	r->worker = w;
+	r->snapshot = s;
+	r->rule = rule;
+	r->host = host;
+	r->port = port;
+	r->arg = arg;
+	r->dns_us = r->connect_us = r->tls_us = RECORD_MS_NONE;
+	return timer_init(&r->timer, w->loop, on_timer, r);
+}
+
+void route_clear(struct route *r)
+{
+	if (r->question)
+		resolve_cancel(r->question);
+	dial_cancel(r->dial);
+	stream_close(r->stream);
+	timer_clear(&r->timer);
+	free(r->session_key);
+	r->question = NULL;
+	r->dial = NULL;
+	r->stream = NULL;
+	r->session_key = NULL;
+}
+
+/* Drops what the rule does not admit; the first refusal is told when nothing is left. */
+static int judge(struct route *r, const struct resolved *found, struct err *e)
+{
+	const struct ipaddr *own;
+	size_t own_n;
+	struct err first = ERR_INIT;
+
+	if (own_addrs_get(r->worker->own_addrs, loop_now_us(r->worker->loop), &own, &own_n, e) <
+	    0) {
+		if (e)
+			e->reason = REASON_INTERNAL_ERROR;
+		return -1;
+	}
+	r->judged.n = 0;
+	for (size_t i = 0; i < found->n; i++) {
+		struct err why = ERR_INIT;
+
+		if (policy_check_addr(r->rule, &found->addrs[i], own, own_n, &why) == 0)
+			r->judged.addrs[r->judged.n++] = found->addrs[i];
+		else if (first.reason == REASON_NONE)
+			first = why;
+	}
+	if (r->judged.n > 0)
+		return 0;
+	if (first.reason == REASON_NONE)
+		return err_reason(e, REASON_DNS_FAILED, "%s has no address", r->host->text);
+	return err_reason(e, REASON_ADDRESS_DENIED, "%s", first.text);
+}
+
+static void on_resolved(void *arg, const struct resolved *found, const struct err *why)
+{
+	struct route *r = arg;
+	struct err e = ERR_INIT;
+
+	r->question = NULL;
+	r->dns_us = loop_clock_us(r->worker->loop) - r->at_us;
+	if (!found)
+		e = *why;
+	r->on_judged(r->arg, !found || judge(r, found, &e) < 0 ? &e : NULL);
+}
+
+int route_resolve(struct route *r, struct err *e)
+{
+	struct resolved found;
+	uint64_t timeout = r->snapshot->config->limits.dns_ms;
+
+	r->at_us = loop_now_us(r->worker->loop);
+	switch (resolve_start(r->worker->resolver, r->host, timeout, on_resolved, r, &found,
+			      &r->question, e)) {
+	case RESOLVE_DONE: return judge(r, &found, e) < 0 ? -1 : 1;
+	case RESOLVE_PENDING: return 0;
+	case RESOLVE_FAILED: return -1;
+	}
+	return -1;
+}
+
+static void connected(struct route *r, const struct err *e)
+{
+	struct stream *s = r->stream;
+
+	r->stream = NULL;
+	timer_stop(&r->timer);
+	if (e)
+		stream_close(s);
+	r->on_connected(r->arg, e ? NULL : s, e);
+}
+
+static void on_timer(void *arg)
+{
+	struct route *r = arg;
+	struct err e = ERR_INIT;
+
+	(void)err_reason(&e, REASON_UPSTREAM_TLS_FAILED, "no TLS handshake with %s within %llu ms",
+			 r->host->text, (unsigned long long)r->snapshot->config->limits.tls_ms);
+	connected(r, &e);
+}
+
+static void on_tls_event(void *arg, unsigned events)
+{
+	struct route *r = arg;
+	struct err e = ERR_INIT;
+
+	if (events & STREAM_HANDSHAKED) {
+		r->tls_us = loop_clock_us(r->worker->loop) - r->at_us;
+		connected(r, NULL);
+	} else if (events & (STREAM_ERROR | STREAM_EOF)) {
+		(void)trust_explain(stream_ssl(r->stream), &e);
+		connected(r, &e);
+	}
+}
+
+static int start_tls(struct route *r, struct err *e)
+{
+	bool is_ip = r->host->kind != HOST_NAME;
+	SSL *ssl;
+
+	if (trust_client_new(r->snapshot->trust, r->host->text, is_ip ? r->host->addr.b : NULL,
+			     r->host->kind == HOST_IPV4 ? 4 : 16, ALPN_H1,
+			     str_from_c(r->session_key), &ssl, e) < 0)
+		return -1;
+	r->at_us = loop_now_us(r->worker->loop);
+	stream_set_owner(r->stream, on_tls_event, r);
+	timer_arm(&r->timer, r->snapshot->config->limits.tls_ms);
+	return stream_start_tls(r->stream, ssl, e);
+}
+
+static void on_plain_event(void *arg, unsigned events)
+{
+	/* Owned by nobody for the moment between connect and its first use: what it has to say is
+	 * kept by the stream (buffered bytes, EOF) and heard then. */
+	(void)arg;
+	(void)events;
+}
+
+static void on_dialled(void *arg, int fd, const struct ipaddr *addr, const struct err *why)
+{
+	struct route *r = arg;
+	struct err e = ERR_INIT;
+
+	r->dial = NULL;
+	r->connect_us = loop_clock_us(r->worker->loop) - r->at_us;
+	if (fd < 0) {
+		r->on_connected(r->arg, NULL, why);
+		return;
+	}
+	r->addr = *addr;
+	if (stream_new(r->worker->loop, fd, on_plain_event, r, &r->stream, &e) < 0) {
+		e.reason = REASON_INTERNAL_ERROR;
+		r->on_connected(r->arg, NULL, &e);
+		return;
+	}
+	if (!r->tls)
+		connected(r, NULL);
+	else if (start_tls(r, &e) < 0) {
+		e.reason = REASON_INTERNAL_ERROR;
+		connected(r, &e);
+	}
+}
+
+/* A TLS session may be resumed only where the same sandbox would make the same connection. */
+static int make_session_key(struct route *r, struct str sandbox)
+{
+	struct strbuf b;
+
+	strbuf_init(&b, 1024);
+	strbuf_add(&b, host_str(r->host));
+	strbuf_addf(&b, ":%u|", r->port);
+	strbuf_add(&b, sandbox);
+	free(r->session_key);
+	r->session_key = strbuf_take(&b);
+	strbuf_clear(&b);
+	return r->session_key ? 0 : -1;
+}
+
+int route_connect(struct route *r, bool tls, struct str sandbox, struct err *e)
+{
+	r->tls = tls;
+	r->at_us = loop_now_us(r->worker->loop);
+	if (tls && make_session_key(r, sandbox) < 0)
+		return err_reason(e, REASON_INTERNAL_ERROR, "out of memory");
+	if (dial_start(r->worker->loop, r->judged.addrs, r->judged.n, r->port,
+		       r->snapshot->config->limits.dial_ms, on_dialled, r, &r->dial, e) < 0) {
+		if (e)
+			e->reason = REASON_INTERNAL_ERROR;
+		return -1;
+	}
+	return 0;
+}

@@ -1,0 +1,46 @@
+/*
+ * The way to one origin under one rule: resolve, judge every answer, then dial a judged address
+ * and, for https, bring TLS up. In two steps, because the record of the decision is written between
+ * them. Nothing here looks a name up before route_resolve, and nothing dials before route_connect.
+ */
+#ifndef STILE_PROXY_SESSION_ROUTE_H
+#define STILE_PROXY_SESSION_ROUTE_H
+
+#include "proxy/net/dial.h"
+#include "proxy/net/stream.h"
+#include "proxy/session/worker.h"
+
+struct route {
+	/* borrowed from the owner, who outlives it */
+	struct worker *worker;
+	struct snapshot *snapshot;
+	const struct rule *rule;
+	const struct host *host;
+	/* owned */
+	struct resolve *question;
+	struct dial *dial;
+	struct stream *stream; /* while its TLS comes up */
+	char *session_key;
+	struct timer timer;
+	/* plain */
+	uint16_t port;
+	bool tls;
+	struct resolved judged; /* what survived */
+	struct ipaddr addr;	/* where it leads, once connected */
+	int64_t at_us;
+	int64_t dns_us, connect_us, tls_us; /* RECORD_MS_NONE until it happened */
+	/* From the loop, never from inside a call. e: NULL when it went well. */
+	void (*on_judged)(void *arg, const struct err *e);
+	void (*on_connected)(void *arg, struct stream *s, const struct err *e);
+	void *arg;
+};
+
+int route_init(struct route *r, struct worker *w, struct snapshot *s, const struct rule *rule,
+	       const struct host *host, uint16_t port, void *arg) ATTR_NODISCARD;
+void route_clear(struct route *r); /* cancels what is under way; accepts a zeroed route */
+/* 1: judged already; 0: on_judged will be called; -1: failed (dns_failed, address_denied, ...). */
+int route_resolve(struct route *r, struct err *e) ATTR_NODISCARD;
+/* 0: on_connected will be called (the stream is the callee's then); -1: failed at once. */
+int route_connect(struct route *r, bool tls, struct str sandbox, struct err *e) ATTR_NODISCARD;
+
+#endif

@@ -1,0 +1,39 @@
+/*
+ * Making and counting snapshots; see snapshot.h.
+ */
+#include "proxy/session/snapshot.h"
+
+#include <stdlib.h>
+
+int snapshot_new(struct config *config, struct snapshot **ret, struct err *e)
+{
+	struct snapshot *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return err_set(e, "out of memory");
+	s->refs = 1;
+	s->config = config_ref(config);
+	if (trust_new(config->trust, config->trust_n, &s->trust, e) < 0 ||
+	    credential_store_new(config, &s->credentials, e) < 0) {
+		snapshot_unref(s);
+		return -1;
+	}
+	*ret = s;
+	return 0;
+}
+
+struct snapshot *snapshot_ref(struct snapshot *s)
+{
+	__atomic_add_fetch(&s->refs, 1, __ATOMIC_RELAXED);
+	return s;
+}
+
+void snapshot_unref(struct snapshot *s)
+{
+	if (!s || __atomic_sub_fetch(&s->refs, 1, __ATOMIC_ACQ_REL) > 0)
+		return;
+	credential_store_unref(s->credentials);
+	trust_unref(s->trust);
+	config_unref(s->config);
+	free(s);
+}

@@ -1,0 +1,247 @@
+/*
+ * See upstream.h.
+ */
+#include "proxy/session/upstream.h"
+
+#include <stdlib.h>
+
+#include "certs/trust.h"
+#include "proxy/session/pull.h"
+
+struct upstream {
+	/* owned */
+	struct stream *s;
+	struct strbuf head; /* written, waiting for the first body bytes */
+	struct body_reader body;
+	/* borrowed */
+	struct loop *loop;
+	void (*on_event)(void *arg);
+	void *arg;
+	/* plain */
+	char method_buf[LIMIT_METHOD_BYTES];
+	struct str method;
+	struct h1_scan scan;
+	struct err tls_error; /* explained while OpenSSL's queue was still there */
+	bool reused;
+	bool chunked; /* the request's body, as we write it */
+	bool sent_end;
+	bool answered;
+	bool keep; /* the answer allows another request */
+	bool got_end;
+	bool failed;
+};
+
+static void on_stream(void *arg, unsigned events)
+{
+	struct upstream *u = arg;
+
+	if (events & STREAM_ERROR) {
+		u->failed = true;
+		if (stream_error_is_tls(u->s))
+			(void)trust_explain(stream_ssl(u->s), &u->tls_error);
+	}
+	if (stream_data(u->s).n > 0)
+		u->answered = true;
+	u->on_event(u->arg);
+}
+
+int upstream_new(struct stream *s, struct loop *l, bool reused, void (*on_event)(void *arg),
+		 void *arg, struct upstream **ret, struct err *e)
+{
+	struct upstream *u = calloc(1, sizeof(*u));
+
+	if (!u) {
+		stream_close(s);
+		return err_reason(e, REASON_INTERNAL_ERROR, "out of memory");
+	}
+	u->s = s;
+	u->loop = l;
+	u->reused = reused;
+	u->on_event = on_event;
+	u->arg = arg;
+	u->scan.response = true;
+	strbuf_init(&u->head, LIMIT_HEAD_BYTES * 2);
+	body_reader_init(&u->body, BODY_NONE, 0);
+	stream_set_owner(s, on_stream, u);
+	*ret = u;
+	return 0;
+}
+
+static void free_upstream(void *obj)
+{
+	struct upstream *u = obj;
+
+	strbuf_wipe(&u->head); /* it held the credential */
+	body_reader_clear(&u->body);
+	free(u);
+}
+
+void upstream_close(struct upstream *u)
+{
+	if (!u)
+		return;
+	stream_close(u->s);
+	loop_bury(u->loop, u, free_upstream);
+}
+
+struct stream *upstream_release(struct upstream *u)
+{
+	struct stream *s = u->s;
+
+	if (u->failed || !u->keep || !u->got_end || !u->sent_end || stream_data(s).n > 0 ||
+	    stream_at_eof(s) || stream_pending(s) > 0) {
+		stream_close(s);
+		s = NULL;
+	}
+	loop_bury(u->loop, u, free_upstream);
+	return s;
+}
+
+int upstream_send_head(struct upstream *u, const struct request *r, const struct injection *inj,
+		       struct err *e)
+{
+	if (r->method.n > sizeof(u->method_buf))
+		return err_reason(e, REASON_INTERNAL_ERROR, "the method is too long");
+	for (size_t i = 0; i < r->method.n; i++)
+		u->method_buf[i] = r->method.p[i];
+	u->method = str_from(u->method_buf, r->method.n);
+	if (h1_write_request(r, inj ? &inj->extra : NULL, inj ? strbuf_str(&inj->query) : STR_NONE,
+			     &u->head) < 0)
+		return err_reason(e, REASON_INTERNAL_ERROR, "the head has no room");
+	u->chunked = r->body == BODY_CHUNKED;
+	return 0;
+}
+
+size_t upstream_room(const struct upstream *u)
+{
+	return stream_room(u->s);
+}
+
+static void send_parts(struct upstream *u, struct str a, struct str b, struct str c)
+{
+	struct iovec v[4];
+	int n = 0;
+	struct str parts[] = {strbuf_str(&u->head), a, b, c};
+
+	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+		if (parts[i].n > 0)
+			v[n++] = (struct iovec){.iov_base = (void *)(uintptr_t)parts[i].p,
+						.iov_len = parts[i].n};
+	if (n > 0)
+		stream_writev(u->s, v, n);
+	if (u->head.len > 0)
+		strbuf_wipe(&u->head);
+}
+
+void upstream_send_body(struct upstream *u, struct str data)
+{
+	char size[BODY_CHUNK_HEAD_MAX];
+
+	if (data.n == 0)
+		return;
+	if (u->chunked)
+		send_parts(u, str_from(size, body_chunk_head(data.n, size)), data, STR("\r\n"));
+	else
+		send_parts(u, data, STR_NONE, STR_NONE);
+}
+
+void upstream_send_end(struct upstream *u, const struct fields *trailers)
+{
+	struct strbuf end;
+
+	u->sent_end = true;
+	if (!u->chunked)
+		return;
+	strbuf_init(&end, LIMIT_TRAILER_BYTES * 2);
+	body_chunk_end(trailers, &end);
+	send_parts(u, strbuf_str(&end), STR_NONE, STR_NONE);
+	strbuf_clear(&end);
+}
+
+void upstream_flush(struct upstream *u)
+{
+	if (u->head.len > 0)
+		send_parts(u, STR_NONE, STR_NONE, STR_NONE);
+}
+
+/* What to say of a connection that ended before the answer did. */
+static int ended(struct upstream *u, struct err *e)
+{
+	if (u->tls_error.reason != REASON_NONE) {
+		if (e)
+			*e = u->tls_error;
+		return -1;
+	}
+	return err_reason(e, REASON_UPSTREAM_CLOSED, "the origin closed the connection %s%s%s",
+			  u->answered ? "in the middle of its answer" : "without an answer",
+			  u->failed ? ": " : "", u->failed ? stream_error(u->s)->text : "");
+}
+
+int upstream_read_head(struct upstream *u, struct response *ret, struct err *e)
+{
+	struct str in = stream_data(u->s);
+	size_t len = 0;
+	int r = h1_scan_head(&u->scan, in, LIMIT_HEAD_BYTES, &len, e);
+
+	if (r < 0) {
+		if (e)
+			e->reason = REASON_UPSTREAM_MALFORMED;
+		return -1;
+	}
+	if (r == 0)
+		return u->failed || stream_at_eof(u->s) ? ended(u, e) : 0;
+	response_init(ret);
+	if (h1_parse_response(str_head(in, len), u->method, ret, e) < 0) {
+		response_clear(ret);
+		if (e)
+			e->reason = REASON_UPSTREAM_MALFORMED;
+		return -1;
+	}
+	stream_consume(u->s, len);
+	u->scan = (struct h1_scan){.response = true};
+	if (ret->status >= 200) {
+		u->keep = ret->keep_alive;
+		body_reader_clear(&u->body);
+		body_reader_init(&u->body, ret->body, ret->length);
+		if (ret->body == BODY_NONE || (ret->body == BODY_LENGTH && ret->length == 0))
+			u->got_end = true;
+	}
+	return 1;
+}
+
+int upstream_pull(struct upstream *u, size_t max, void (*sink)(void *arg, struct str data),
+		  void *arg, bool *ret_done, struct err *e)
+{
+	if (u->got_end) {
+		*ret_done = true;
+		return 0;
+	}
+	if (pull_body(u->s, &u->body, &max, sink, arg, e) < 0) {
+		if (e)
+			e->reason = REASON_UPSTREAM_MALFORMED;
+		return -1;
+	}
+	if (!u->body.done && stream_data(u->s).n == 0 && stream_at_eof(u->s) && !u->failed &&
+	    body_eof(&u->body, NULL) == 0)
+		u->body.done = true;
+	u->got_end = u->body.done;
+	*ret_done = u->got_end;
+	if (!u->got_end && (u->failed || stream_at_eof(u->s)) && max >= PULL_MIN_ROOM)
+		return ended(u, e);
+	return 0;
+}
+
+const struct fields *upstream_trailers(const struct upstream *u)
+{
+	return &u->body.trailers;
+}
+
+bool upstream_answered(const struct upstream *u)
+{
+	return u->answered;
+}
+
+bool upstream_reused(const struct upstream *u)
+{
+	return u->reused;
+}

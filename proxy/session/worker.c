@@ -1,0 +1,360 @@
+/*
+ * The worker: its birth, its thread, the waiting for log records, reload and drain as seen from its
+ * own thread. See worker.h.
+ */
+#include "proxy/session/worker.h"
+
+#include <errno.h>
+#include <event2/event.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "logging/log.h"
+#include "proxy/session/client.h"
+#include "proxy/session/tunnel.h"
+
+/* ---- waiting for the log ---- */
+
+static void unlink_waiter(struct worker *w, struct log_waiter *wa)
+{
+	if (wa->prev)
+		wa->prev->next = wa->next;
+	else
+		w->waiters = wa->next;
+	if (wa->next)
+		wa->next->prev = wa->prev;
+	else
+		w->last_waiter = wa->prev;
+	wa->next = wa->prev = NULL;
+	wa->ticket = 0;
+}
+
+static void release_waiters(struct worker *w)
+{
+	uint64_t written = log_port_written(w->log);
+	int64_t now = loop_now_us(w->loop);
+	bool available = log_port_available(w->log);
+
+	/* A waiter's fn may add or forget others: always start from the oldest. */
+	while (w->waiters) {
+		struct log_waiter *wa = w->waiters;
+		bool done = wa->ticket <= written;
+
+		if (!done && available && now - wa->since_us < LIMIT_MS_LOG_WAIT * 1000LL)
+			break;
+		unlink_waiter(w, wa);
+		wa->fn(wa->arg, done);
+	}
+	if (w->waiters)
+		timer_arm(&w->log_timer, LIMIT_MS_LOG_WAIT);
+	else
+		timer_stop(&w->log_timer);
+}
+
+static void on_log_event(evutil_socket_t fd, short what, void *arg)
+{
+	struct worker *w = arg;
+
+	(void)fd;
+	(void)what;
+	log_port_drain(w->log);
+	release_waiters(w);
+}
+
+static void on_log_timer(void *arg)
+{
+	release_waiters(arg);
+}
+
+static void on_turn_end(void *arg)
+{
+	struct worker *w = arg;
+
+	log_port_flush(w->log);
+}
+
+uint64_t worker_log(struct worker *w, const struct record *r, bool must)
+{
+	return log_port_add(w->log, r, must);
+}
+
+bool worker_log_available(const struct worker *w)
+{
+	return log_port_available(w->log);
+}
+
+bool worker_log_wait(struct worker *w, struct log_waiter *wa, uint64_t ticket)
+{
+	if (log_port_written(w->log) >= ticket)
+		return true;
+	wa->ticket = ticket;
+	wa->since_us = loop_now_us(w->loop);
+	wa->next = NULL;
+	wa->prev = w->last_waiter;
+	if (w->last_waiter)
+		w->last_waiter->next = wa;
+	else
+		w->waiters = wa;
+	w->last_waiter = wa;
+	if (!w->log_timer.armed)
+		timer_arm(&w->log_timer, LIMIT_MS_LOG_WAIT);
+	return false;
+}
+
+void worker_log_forget(struct worker *w, struct log_waiter *wa)
+{
+	if (wa->ticket)
+		unlink_waiter(w, wa);
+}
+
+/* ---- listeners ---- */
+
+static void on_accept(void *arg, int fd, const struct listener_peer *peer)
+{
+	client_accept(arg, fd, peer);
+}
+
+static void on_refused(void *arg, int fd, const struct listener_peer *peer, enum reason why)
+{
+	client_refuse(arg, fd, peer, why);
+}
+
+static int add_listeners(struct worker *w, const struct worker_options *o, struct err *e)
+{
+	w->listeners = calloc(o->entrances_n ? o->entrances_n : 1, sizeof(*w->listeners));
+	if (!w->listeners)
+		return err_set(e, "out of memory");
+	for (size_t i = 0; i < o->entrances_n; i++) {
+		struct worker_listener *wl = &w->listeners[i];
+
+		*wl = (struct worker_listener){.worker = w, .entrance = &o->entrances[i], .fd = -1};
+		if (listener_new(w->loop, o->fds[i], o->entrances[i].counts, on_accept, on_refused,
+				 wl, &wl->listener, e) < 0)
+			return -1;
+		w->listeners_n++;
+	}
+	for (size_t i = 0; i < o->entrances_n; i++)
+		w->listeners[i].fd = o->fds[i];
+	return 0;
+}
+
+static void stop_listening(struct worker *w)
+{
+	for (size_t i = 0; i < w->listeners_n; i++) {
+		listener_free(w->listeners[i].listener);
+		w->listeners[i].listener = NULL;
+		if (w->listeners[i].fd >= 0)
+			close(w->listeners[i].fd);
+		w->listeners[i].fd = -1;
+	}
+}
+
+/* ---- birth and thread ---- */
+
+static void on_drain_timer(void *arg);
+
+static int make_parts(struct worker *w, const struct worker_options *o, struct err *e)
+{
+	if (loop_new(&w->loop, e) < 0)
+		return -1;
+	if (timer_init(&w->log_timer, w->loop, on_log_timer, w) < 0 ||
+	    timer_init(&w->drain_timer, w->loop, on_drain_timer, w) < 0)
+		return err_set(e, "out of memory");
+	if (log_port_new(o->writer, &w->log, e) < 0 || own_addrs_new(&w->own_addrs, e) < 0 ||
+	    pool_new(w->loop, LIMIT_POOL_IDLE, LIMIT_POOL_IDLE_PER_ORIGIN, LIMIT_MS_POOL_IDLE,
+		     &w->pool, e) < 0 ||
+	    resolver_new(w->loop, o->snapshot->config, &w->resolver, e) < 0)
+		return -1;
+	w->log_event = event_new(loop_base(w->loop), log_port_fd(w->log), EV_READ | EV_PERSIST,
+				 on_log_event, w);
+	if (!w->log_event || event_add(w->log_event, NULL) < 0)
+		return err_set(e, "out of memory");
+	loop_on_turn_end(w->loop, on_turn_end, w);
+	return add_listeners(w, o, e);
+}
+
+int worker_new(const struct worker_options *o, struct worker **ret, struct err *e)
+{
+	struct worker *w = calloc(1, sizeof(*w));
+
+	if (!w)
+		return err_set(e, "out of memory");
+	w->signer = o->signer;
+	w->index = o->index;
+	w->snapshot = snapshot_ref(o->snapshot);
+	if (make_parts(w, o, e) < 0) {
+		worker_free(w);
+		return -1;
+	}
+	*ret = w;
+	return 0;
+}
+
+void worker_free(struct worker *w)
+{
+	if (!w)
+		return;
+	if (w->loop) {
+		stop_listening(w);
+		pool_free(w->pool);
+		resolver_free(w->resolver);
+		timer_clear(&w->log_timer);
+		timer_clear(&w->drain_timer);
+	}
+	if (w->log_event)
+		event_free(w->log_event);
+	log_port_free(w->log);
+	own_addrs_free(w->own_addrs);
+	loop_free(w->loop);
+	snapshot_unref(w->snapshot);
+	free(w->listeners);
+	free(w);
+}
+
+static void *run(void *arg)
+{
+	struct worker *w = arg;
+
+	loop_run(w->loop);
+	/* What the last turn wrote to the log goes out before the thread ends. */
+	log_port_flush(w->log);
+	return NULL;
+}
+
+int worker_start(struct worker *w, struct err *e)
+{
+	sigset_t all, old;
+	int r;
+
+	/* Signals are the main thread's business. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	r = pthread_create(&w->thread, NULL, run, w);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return r ? err_sys(e, r, "starting a worker") : 0;
+}
+
+void worker_join(struct worker *w)
+{
+	pthread_join(w->thread, NULL);
+}
+
+/* ---- reload ---- */
+
+struct new_snapshot {
+	struct worker *worker;
+	struct snapshot *snapshot;
+};
+
+static void recheck_tunnels(struct worker *w)
+{
+	struct tunnel *t = w->tunnels;
+
+	while (t) {
+		struct tunnel *next = tunnel_next(t);
+
+		tunnel_recheck(t, w->snapshot);
+		t = next;
+	}
+}
+
+static void take_up(void *arg)
+{
+	struct new_snapshot *n = arg;
+	struct worker *w = n->worker;
+	struct resolver *fresh = NULL;
+	struct err e = ERR_INIT;
+
+	/* Fixed names and servers are part of the configuration. Questions under way are answered
+	 * with a failure, which is rare and fails closed. */
+	if (resolver_new(w->loop, n->snapshot->config, &fresh, &e) == 0) {
+		resolver_free(w->resolver);
+		w->resolver = fresh;
+	} else {
+		log_error("worker %u keeps its old resolver: %s", w->index, e.text);
+	}
+	snapshot_unref(w->snapshot);
+	w->snapshot = n->snapshot;
+	/* Kept connections were judged under rules that may be gone. */
+	pool_close_all(w->pool);
+	recheck_tunnels(w);
+	free(n);
+}
+
+void worker_set_snapshot(struct worker *w, struct snapshot *s)
+{
+	struct new_snapshot *n = calloc(1, sizeof(*n));
+
+	if (!n)
+		abort(); /* a worker must not go on under a policy that the others have left */
+	n->worker = w;
+	n->snapshot = snapshot_ref(s);
+	if (loop_post(w->loop, take_up, n) < 0)
+		abort();
+}
+
+/* ---- drain ---- */
+
+struct drain {
+	struct worker *worker;
+	uint64_t ms;
+};
+
+static void end_if_done(struct worker *w)
+{
+	if (w->draining && w->clients_n == 0)
+		loop_stop(w->loop);
+}
+
+static void on_drain_timer(void *arg)
+{
+	struct worker *w = arg;
+	struct client *c = w->clients;
+
+	while (c) {
+		struct client *next = c->next;
+
+		client_close(c, REASON_SHUTTING_DOWN, "stile is shutting down");
+		c = next;
+	}
+	end_if_done(w);
+}
+
+static void drain(void *arg)
+{
+	struct drain *d = arg;
+	struct worker *w = d->worker;
+	struct client *c = w->clients;
+
+	w->draining = true;
+	stop_listening(w);
+	while (c) {
+		struct client *next = c->next;
+
+		client_drain(c);
+		c = next;
+	}
+	timer_arm(&w->drain_timer, d->ms);
+	free(d);
+	end_if_done(w);
+}
+
+void worker_drain(struct worker *w, uint64_t drain_ms)
+{
+	struct drain *d = calloc(1, sizeof(*d));
+
+	if (!d)
+		abort();
+	d->worker = w;
+	d->ms = drain_ms;
+	if (loop_post(w->loop, drain, d) < 0)
+		abort();
+}
+
+void worker_client_gone(struct worker *w)
+{
+	w->clients_n--;
+	end_if_done(w);
+}

@@ -1,0 +1,106 @@
+/*
+ * One worker thread and what it owns: a loop, a resolver, a pool, a port to the log, the current
+ * snapshot, and all connections it accepted. A connection belongs to one worker for life, so
+ * nothing in session/ takes a lock.
+ */
+#ifndef STILE_PROXY_SESSION_WORKER_H
+#define STILE_PROXY_SESSION_WORKER_H
+
+#include <pthread.h>
+
+#include "certs/signer.h"
+#include "logging/writer.h"
+#include "proxy/net/listener.h"
+#include "proxy/net/loop.h"
+#include "proxy/net/own_addrs.h"
+#include "proxy/net/pool.h"
+#include "proxy/net/resolve.h"
+#include "proxy/session/snapshot.h"
+
+struct client;
+struct tunnel;
+
+/* A configured way in; made by the engine, shared by the workers, unchanged while they run. */
+struct entrance {
+	/* owned by the engine */
+	char *name;
+	char *policy_name;
+	struct listener_counts *counts;
+	/* borrowed: for identity.c; NULL: named after the listener */
+	const char *sandbox;
+};
+
+struct worker_listener {
+	struct worker *worker;
+	const struct entrance *entrance;
+	struct listener *listener; /* owned */
+	int fd;			   /* owned */
+};
+
+/* Somebody who waits for a line to reach the kernel. Embedded in its owner. */
+struct log_waiter {
+	struct log_waiter *next, *prev;
+	uint64_t ticket; /* 0: not waiting */
+	int64_t since_us;
+	/* From the loop. written: go on; else the log is not to be had. */
+	void (*fn)(void *arg, bool written);
+	void *arg;
+};
+
+struct worker {
+	/* owned */
+	struct loop *loop;
+	struct resolver *resolver;
+	struct pool *pool;
+	struct own_addrs *own_addrs;
+	struct log_port *log;
+	struct snapshot *snapshot; /* counted */
+	struct worker_listener *listeners;
+	struct event *log_event;
+	struct timer log_timer;
+	struct timer drain_timer;
+	struct client *clients; /* all, newest first */
+	struct tunnel *tunnels;
+	struct log_waiter *waiters, *last_waiter; /* oldest first */
+	/* borrowed from the engine */
+	struct signer *signer;
+	/* plain */
+	size_t listeners_n;
+	size_t clients_n;
+	pthread_t thread;
+	bool draining;
+	unsigned index;
+};
+
+struct worker_options {
+	struct signer *signer;
+	struct log_writer *writer;
+	struct snapshot *snapshot;
+	const struct entrance *entrances;
+	const int *fds; /* one an entrance; taken over on success */
+	size_t entrances_n;
+	unsigned index;
+};
+
+int worker_new(const struct worker_options *o, struct worker **ret, struct err *e) ATTR_NODISCARD;
+int worker_start(struct worker *w, struct err *e) ATTR_NODISCARD;
+/* From the main thread: the worker takes s up (its own reference) and closes tunnels that s no
+ * longer admits. */
+void worker_set_snapshot(struct worker *w, struct snapshot *s);
+/* From the main thread: no more connections; ends when all are gone or after drain_ms. */
+void worker_drain(struct worker *w, uint64_t drain_ms);
+void worker_join(struct worker *w);
+void worker_free(struct worker *w); /* after worker_join, or if it was never started */
+
+/* On the worker's own thread: */
+
+/* Hands a record over. The ticket, or 0: the log cannot take it. */
+uint64_t worker_log(struct worker *w, const struct record *r, bool must);
+bool worker_log_available(const struct worker *w);
+/* True: the line is written already, go on. False: wa->fn will be called. */
+bool worker_log_wait(struct worker *w, struct log_waiter *wa, uint64_t ticket);
+void worker_log_forget(struct worker *w, struct log_waiter *wa);
+/* A client is gone; the last one ends a drain. */
+void worker_client_gone(struct worker *w);
+
+#endif
