@@ -21,6 +21,8 @@ int tls_err(struct err *e, enum reason reason, const char *fmt, ...)
 	va_list ap;
 
 	ERR_clear_error();
+	/* libssl loads its words itself, before it can fail. */
+	OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CRYPTO_STRINGS, NULL);
 	va_start(ap, fmt);
 	vsnprintf(prefix, sizeof(prefix), fmt, ap);
 	va_end(ap);

@@ -146,6 +146,7 @@ PKI_UNUSED static bool pki_wants_more(SSL *ssl, int rc)
 /* Drives both sides. *ret_failed is the first that failed, whose errors are then in the queue. */
 PKI_UNUSED static bool pki_handshake(SSL *client, SSL *server, SSL **ret_failed)
 {
+	*ret_failed = NULL;
 	for (int turn = 0; turn < 50; turn++) {
 		int rc;
 
@@ -163,7 +164,6 @@ PKI_UNUSED static bool pki_handshake(SSL *client, SSL *server, SSL **ret_failed)
 		if (SSL_is_init_finished(client) && SSL_is_init_finished(server))
 			return true;
 	}
-	*ret_failed = NULL;
 	return false;
 }
 
