@@ -117,6 +117,7 @@ static void test_readme_keys(void **state)
 		cell = str_split(&row, '|');
 		while (cell.n) {
 			char quoted[64];
+			struct str key;
 
 			str_split(&cell, '`');
 			snprintf(quoted, sizeof(quoted),

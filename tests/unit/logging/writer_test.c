@@ -124,8 +124,20 @@ static void rotate_often(struct log_writer *w)
 	}
 }
 
+static size_t open_files(void)
+{
+	glob_t found;
+	size_t n;
+
+	assert_int_equal(glob("/proc/self/fd/*", 0, NULL, &found), 0);
+	n = found.gl_pathc;
+	globfree(&found);
+	return n;
+}
+
 static void test_rotation(void **state)
 {
+	size_t files_before = open_files();
 	struct log_writer *w = new_writer(path, LOG_WAIT_WRITTEN);
 	int64_t began = now_ms();
 
@@ -134,6 +146,7 @@ static void test_rotation(void **state)
 	print_message("%d lines of %d threads with rotation: %d ms\n", SENDERS * LINES_MAX, SENDERS,
 		      (int)(now_ms() - began));
 	log_writer_free(w, 1000);
+	assert_int_equal(open_files(), files_before);
 	read_all();
 	assert_true(files_read > 2);
 	assert_int_equal(lines_read, SENDERS * LINES_MAX);
