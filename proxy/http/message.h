@@ -41,13 +41,16 @@ struct request {
 	struct str method;
 	enum body_kind body;
 	uint64_t length;
-	bool keep_alive;      /* the client wants the connection kept */
+	bool keep_alive; /* the client wants the connection kept */
 	bool expect_continue;
 	bool te_trailers;
-	struct str upgrade;   /* the Upgrade value when Connection names it; empty: none */
-	struct str accept;    /* for the form of our own answers */
+	struct str upgrade;    /* the Upgrade value when Connection names it; empty: none */
+	struct str accept;     /* for the form of our own answers */
 	struct str raw_target; /* as it came, for the record of a request that could not be read */
 	struct str raw_host;
+	/* Proxy-Authorization, for finding out who is calling; never forwarded. Empty when it is
+	 * missing or stands there more than once. */
+	struct str proxy_authorization;
 };
 
 struct response {
@@ -60,7 +63,8 @@ struct response {
 	struct str reason;
 	enum body_kind body;
 	uint64_t length;	 /* BODY_LENGTH */
-	bool has_content_length; /* for HEAD and 304: `content_length` is told on, no body follows */
+	bool has_content_length; /* for HEAD and 304: `content_length` is told on, no body follows
+				  */
 	uint64_t content_length;
 	bool keep_alive; /* the origin's connection may be used again */
 	struct str upgrade;

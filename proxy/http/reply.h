@@ -1,7 +1,7 @@
 /*
- * The proxy's own answers: status line, Proxy-Status (RFC 9209), Cache-Control and a body that people
- * and agents can act on, text or JSON by Accept. Nothing in them tells what the allowlist holds
- * beyond the request made.
+ * The proxy's own answers: status line, Proxy-Status (RFC 9209), Cache-Control and a body that
+ * people and agents can act on, text or JSON by Accept. Nothing in them tells what the allowlist
+ * holds beyond the request made.
  */
 #ifndef STILE_PROXY_HTTP_REPLY_H
 #define STILE_PROXY_HTTP_REPLY_H
@@ -18,8 +18,8 @@ struct reply {
 	unsigned status;   /* 0: the reason's own */
 };
 
-/* "HTTP/1.1 403 Forbidden ..." whole, body included; the reason phrase names the reason word. 405 carries Allow,
- * 407 Proxy-Authenticate, 429/503 Retry-After. */
+/* "HTTP/1.1 403 Forbidden ..." whole, body included; the reason phrase names the reason word. 405
+ * carries Allow, 407 Proxy-Authenticate, 429/503 Retry-After. */
 void reply_write(const struct reply *r, struct strbuf *out);
 /* "HTTP/1.1 200 Connection established" for CONNECT: no framing fields (RFC 9110 section 9.3.6). */
 struct str reply_connect_ok(void);

@@ -1,0 +1,91 @@
+/*
+ * The table of field names that mean something to a proxy, ordered by length so that most names are
+ * dismissed at one look. Called for each field that is read or written.
+ */
+#include "proxy/http/field_kind.h"
+
+#include "logging/attrs.h"
+
+struct row {
+	const char *name;
+	enum field_kind kind;
+};
+
+static const struct row len_2[] = {{"te", FIELD_TE}};
+static const struct row len_3[] = {{"age", FIELD_CONTROL}};
+static const struct row len_4[] = {{"host", FIELD_HOST},
+				   {"date", FIELD_CONTROL},
+				   {"vary", FIELD_CONTROL}};
+static const struct row len_5[] = {{"range", FIELD_CONTROL}};
+static const struct row len_6[] = {{"accept", FIELD_ACCEPT},
+				   {"expect", FIELD_EXPECT},
+				   {"cookie", FIELD_CONTROL},
+				   {"pragma", FIELD_CONTROL}};
+static const struct row len_7[] = {{"upgrade", FIELD_UPGRADE},
+				   {"trailer", FIELD_TRAILER},
+				   {"alt-svc", FIELD_ALT_SVC},
+				   {"expires", FIELD_CONTROL},
+				   {"warning", FIELD_CONTROL}};
+static const struct row len_8[] = {{"if-match", FIELD_CONTROL},
+				   {"if-range", FIELD_CONTROL},
+				   {"location", FIELD_CONTROL}};
+static const struct row len_9[] = {{"forwarded", FIELD_CONTROL}};
+static const struct row len_10[] = {{"connection", FIELD_CONNECTION},
+				    {"keep-alive", FIELD_HOP},
+				    {"set-cookie", FIELD_CONTROL}};
+static const struct row len_11[] = {{"retry-after", FIELD_CONTROL}};
+static const struct row len_12[] = {{"content-type", FIELD_CONTROL},
+				    {"max-forwards", FIELD_CONTROL}};
+static const struct row len_13[] = {{"authorization", FIELD_CONTROL},
+				    {"cache-control", FIELD_CONTROL},
+				    {"content-range", FIELD_CONTROL},
+				    {"if-none-match", FIELD_CONTROL},
+				    {"x-http-method", FIELD_CONTROL}};
+static const struct row len_14[] = {{"content-length", FIELD_CONTENT_LENGTH},
+				    {"http2-settings", FIELD_HTTP2_SETTINGS}};
+static const struct row len_16[] = {{"content-encoding", FIELD_CONTROL},
+				    {"content-location", FIELD_CONTROL},
+				    {"proxy-connection", FIELD_HOP},
+				    {"www-authenticate", FIELD_CONTROL}};
+static const struct row len_17[] = {{"transfer-encoding", FIELD_TRANSFER_ENCODING},
+				    {"if-modified-since", FIELD_CONTROL},
+				    {"x-method-override", FIELD_CONTROL}};
+static const struct row len_19[] = {{"proxy-authorization", FIELD_PROXY_AUTHORIZATION},
+				    {"if-unmodified-since", FIELD_CONTROL},
+				    {"authentication-info", FIELD_CONTROL}};
+static const struct row len_22[] = {{"x-http-method-override", FIELD_CONTROL}};
+
+#define LEN(n) [n] = {len_##n, ARRAY_LEN(len_##n)}
+static const struct {
+	const struct row *rows;
+	size_t n;
+} by_len[] = {LEN(2),  LEN(3),	LEN(4),	 LEN(5),  LEN(6),  LEN(7),  LEN(8),  LEN(9), LEN(10),
+	      LEN(11), LEN(12), LEN(13), LEN(14), LEN(16), LEN(17), LEN(19), LEN(22)};
+
+enum field_kind field_kind(struct str name)
+{
+	if (name.n < ARRAY_LEN(by_len)) {
+		for (size_t i = 0; i < by_len[name.n].n; i++) {
+			const struct row *row = &by_len[name.n].rows[i];
+
+			if (str_eq_nocase(name, str_from(row->name, name.n)))
+				return row->kind;
+		}
+	}
+	/* Whatever speaks to or for a proxy ends here. An origin's Proxy-Status would pass for
+	 * ours. */
+	if (name.n > 6 && str_eq_nocase(str_head(name, 6), STR("proxy-")))
+		return FIELD_HOP;
+	return FIELD_PLAIN;
+}
+
+bool field_may_trail(struct str name)
+{
+	return field_kind(name) == FIELD_PLAIN;
+}
+
+bool field_is_framing(enum field_kind k)
+{
+	return k == FIELD_HOST || k == FIELD_CONTENT_LENGTH || k == FIELD_TRANSFER_ENCODING ||
+	       k == FIELD_CONNECTION || k == FIELD_EXPECT;
+}

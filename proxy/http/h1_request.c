@@ -1,0 +1,317 @@
+/*
+ * Reads a request head into the canonical request (RFC 9112 sections 3 and 6). Every stage is
+ * walked even after one has failed, so that the record of a refused request says as much as could
+ * be read; the first fault is the one told. The session calls it on what h1_scan_head found, or
+ * refused.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "logging/limits.h"
+#include "proxy/http/h1.h"
+#include "proxy/http/h1_text.h"
+
+static int malformed(struct err *e, const char *what)
+{
+	return err_reason(e, REASON_MALFORMED_REQUEST, "%s", what);
+}
+
+/* ---- the request line ---- */
+
+static int read_version(struct str v, enum http_version *ret, struct err *e)
+{
+	if (str_eq(v, STR("HTTP/1.1"))) {
+		*ret = HTTP_11;
+		return 0;
+	}
+	if (str_eq(v, STR("HTTP/1.0"))) {
+		*ret = HTTP_10;
+		return 0;
+	}
+	if (v.n == 8 && str_starts(v, STR("HTTP/")) && v.p[5] >= '2' && v.p[5] <= '9' &&
+	    v.p[6] == '.' && v.p[7] >= '0' && v.p[7] <= '9')
+		return err_reason(e, REASON_VERSION_UNSUPPORTED,
+				  "%.*s in the request line (HTTP/1.1 and 1.0 are spoken here)",
+				  STR_FMT(v));
+	return malformed(e, "the request line does not end in \" HTTP/1.1\" or \" HTTP/1.0\"");
+}
+
+/* What the line begins with if it is another protocol. */
+static int refuse_other_protocol(struct str line, struct err *e)
+{
+	if (str_starts(line, STR("PRI * HTTP/2")))
+		return err_reason(e, REASON_VERSION_UNSUPPORTED,
+				  "HTTP/2 with prior knowledge (in clear only HTTP/1.1 is spoken "
+				  "here)");
+	if (line.n > 0 && line.p[0] == 0x16)
+		return malformed(e, "TLS on the plain port (this port speaks HTTP: the proxy's own "
+				    "URL begins with http://)");
+	return 0;
+}
+
+int h1_split_request_line(struct str line, struct h1_request_line *ret, struct err *e)
+{
+	struct str rest = line, word;
+	size_t bad;
+
+	*ret = (struct h1_request_line){0};
+	ret->target = str_head(line, LIMIT_TARGET_BYTES);
+	if (refuse_other_protocol(line, e) < 0)
+		return -1;
+	word = str_split(&rest, ' ');
+	if (word.n == 0 || !h1_all(word, H1_TOKEN))
+		return malformed(e, "the first line does not begin with a method (is this HTTP?)");
+	if (word.n > LIMIT_METHOD_BYTES)
+		return err_reason(e, REASON_MALFORMED_REQUEST, "a method of more than %d bytes",
+				  LIMIT_METHOD_BYTES);
+	if (!rest.p)
+		return malformed(e, "a request line without a target");
+	ret->method = word;
+	word = str_split(&rest, ' ');
+	ret->target = str_head(word, LIMIT_TARGET_BYTES);
+	ret->version = rest;
+	if (word.n > LIMIT_TARGET_BYTES)
+		return err_reason(e, REASON_TARGET_TOO_LONG, "the target is longer than %d bytes",
+				  LIMIT_TARGET_BYTES);
+	if (word.n == 0)
+		return malformed(e, "more than one space in the request line");
+	bad = h1_span(word, H1_TARGET);
+	if (bad < word.n)
+		return err_reason(e, REASON_MALFORMED_REQUEST, "byte 0x%02x at %zu of the target",
+				  (unsigned char)word.p[bad], bad + 1);
+	if (!rest.p)
+		return malformed(e, "a request line without a version (HTTP/0.9 is not spoken)");
+	return read_version(rest, &ret->http, e);
+}
+
+/* ---- the target and Host ---- */
+
+static int read_connect(const struct h1_context *ctx, struct request *r, struct err *e)
+{
+	struct host host;
+	uint16_t port;
+
+	r->form = TARGET_AUTHORITY;
+	if (ctx->in_tunnel)
+		return malformed(e, "CONNECT within a tunnel");
+	if (url_parse_authority(r->raw_target, &host, &port, e) < 0)
+		return err_wrap(e, "CONNECT takes host:port");
+	r->url.host = host;
+	r->url.port = port;
+	return 0;
+}
+
+/* At the proxy port itself (RFC 9112 section 3.2.2). */
+static int read_proxy_target(struct request *r, struct err *e)
+{
+	r->form = TARGET_ABSOLUTE;
+	if (str_starts(r->raw_target, STR("/")))
+		return malformed(e, "a target without a host (a proxy takes http://host/path, or "
+				    "CONNECT host:port)");
+	if (url_parse_absolute(r->raw_target, &r->url, e) < 0)
+		return -1;
+	if (r->url.scheme != SCHEME_HTTP)
+		return malformed(e, "an https:// URL in clear (use CONNECT host:port, so that TLS "
+				    "reaches from end to end)");
+	return 0;
+}
+
+static int read_tunnel_target(const struct h1_context *ctx, struct request *r, struct err *e)
+{
+	if (str_starts(r->raw_target, STR("/"))) {
+		r->form = TARGET_ORIGIN;
+		return url_parse_origin_form(ctx->scheme, &ctx->host, ctx->port, r->raw_target,
+					     &r->url, e);
+	}
+	r->form = TARGET_ABSOLUTE;
+	if (url_parse_absolute(r->raw_target, &r->url, e) < 0)
+		return -1;
+	if (r->url.scheme != ctx->scheme || !host_eq(&r->url.host, &ctx->host) ||
+	    r->url.port != ctx->port)
+		return err_reason(e, REASON_NAME_MISMATCH,
+				  "the target names %s://%s:%u, the tunnel leads to %s://%s:%u",
+				  scheme_word(r->url.scheme), r->url.host.text, r->url.port,
+				  scheme_word(ctx->scheme), ctx->host.text, ctx->port);
+	return 0;
+}
+
+static int read_target(const struct h1_context *ctx, struct request *r, struct err *e)
+{
+	if (str_eq(r->method, STR("CONNECT")))
+		return read_connect(ctx, r, e);
+	/* asterisk-form asks about a whole server: no rule speaks of that. */
+	if (str_eq(r->raw_target, STR("*")))
+		return malformed(e, "the target * (a request names what it is for)");
+	return ctx->in_tunnel ? read_tunnel_target(ctx, r, e) : read_proxy_target(r, e);
+}
+
+/* RFC 9112 section 3.2, and the rule that there is one name. The port left out of CONNECT's Host is
+ * the target's, since CONNECT has no default one. */
+static int check_host(const struct h1_facts *f, const struct request *r, struct err *e)
+{
+	uint16_t default_port = scheme_default_port(r->url.scheme);
+	struct host host;
+	uint16_t port;
+
+	if (f->n_host != 1)
+		return malformed(e, f->n_host == 0 ? "no Host field" : "more than one Host field");
+	if (r->form == TARGET_AUTHORITY)
+		default_port = r->url.port;
+	if (url_parse_host_field(f->host, default_port, &host, &port, e) < 0) {
+		if (e)
+			e->reason = REASON_MALFORMED_REQUEST;
+		return err_wrap(e, "Host");
+	}
+	if (!host_eq(&host, &r->url.host) || port != r->url.port)
+		return err_reason(e, REASON_NAME_MISMATCH, "Host is %s:%u, the target %s:%u",
+				  host.text, port, r->url.host.text, r->url.port);
+	return 0;
+}
+
+/* ---- the rest ---- */
+
+static int frame(const struct h1_facts *f, struct request *r, struct err *e)
+{
+	struct h1_framing framing;
+
+	if (h1_read_framing(f, r->version, &framing, e) < 0)
+		return -1;
+	/* RFC 9110 section 9.3.6: what follows a CONNECT is the tunnel's. */
+	if (str_eq(r->method, STR("CONNECT"))) {
+		if (framing.chunked || framing.length > 0)
+			return malformed(e, "CONNECT with a body");
+		framing.has_length = false;
+	}
+	if (framing.chunked)
+		r->body = BODY_CHUNKED;
+	else if (framing.has_length)
+		r->body = BODY_LENGTH;
+	r->length = framing.length;
+	r->keep_alive = r->version == HTTP_11 && !f->close;
+	return 0;
+}
+
+/* What HTTP/1.1 lets a client ask for beside the request itself. HTTP/1.0 has none of it: there it
+ * is ignored (RFC 9110 sections 7.8 and 10.1.1). */
+static int read_wishes(const struct h1_facts *f, struct request *r, struct err *e)
+{
+	if (r->version != HTTP_11)
+		return 0;
+	r->te_trailers = f->te_trailers;
+	/* Two Upgrade fields have no one meaning, and an upgrade may always be ignored. */
+	if (f->names_upgrade && f->n_upgrade == 1)
+		r->upgrade = f->upgrade;
+	if (f->h2c)
+		return err_reason(e, REASON_UPGRADE_REFUSED,
+				  "an upgrade to HTTP/2 in clear (h2c), within which no request "
+				  "could be judged");
+	if (f->expect_other)
+		return err_reason(e, REASON_EXPECTATION_FAILED,
+				  "Expect asks for something other than 100-continue");
+	r->expect_continue = f->expect_continue &&
+			     (r->body == BODY_CHUNKED || (r->body == BODY_LENGTH && r->length > 0));
+	return 0;
+}
+
+/* The first fault is told; those after it find e taken. */
+struct faults {
+	struct err first;
+	bool any;
+};
+
+static struct err *told(struct faults *f)
+{
+	return f->any ? NULL : &f->first;
+}
+
+static void note(struct faults *f, int rc)
+{
+	if (rc < 0)
+		f->any = true;
+}
+
+/* After these the connection's framing is still beyond doubt. */
+static bool is_soft(enum reason r)
+{
+	return r == REASON_AMBIGUOUS_URL || r == REASON_NAME_MISMATCH ||
+	       r == REASON_METHOD_REFUSED || r == REASON_UPGRADE_REFUSED ||
+	       r == REASON_EXPECTATION_FAILED;
+}
+
+static int copy_head(struct str head, struct request *r, struct str *ret)
+{
+	r->mem = malloc(head.n + 1);
+	if (!r->mem)
+		return -1;
+	if (head.n > 0)
+		memcpy(r->mem, head.p, head.n);
+	*ret = str_from(r->mem, head.n);
+	while (str_starts(*ret, STR("\r\n")))
+		*ret = str_skip(*ret, 2);
+	return 0;
+}
+
+/* Up to the CRLF, or as much as there is of a head that was never finished. */
+static void read_line(struct str *rest, struct request *r, struct faults *f)
+{
+	struct h1_request_line parts;
+	struct str line;
+
+	if (h1_next_line(rest, &line, told(f)) < 0) {
+		ptrdiff_t lf = str_find(*rest, '\n');
+
+		f->any = true;
+		line = lf < 0 ? *rest : str_head(*rest, (size_t)lf);
+		*rest = lf < 0 ? STR_NONE : str_skip(*rest, (size_t)lf + 1);
+	}
+	note(f, h1_split_request_line(line, &parts, told(f)));
+	r->method = parts.method;
+	r->raw_target = parts.target;
+	r->version = parts.http;
+}
+
+static void read_all(struct str rest, const struct h1_context *ctx, struct request *r,
+		     struct faults *f)
+{
+	struct h1_facts facts = {0};
+	bool has_line, has_url;
+
+	read_line(&rest, r, f);
+	has_line = !f->any;
+	if (has_line)
+		note(f, read_target(ctx, r, told(f)));
+	has_url = !f->any;
+	note(f, h1_read_fields(rest, false, &r->fields, &facts, told(f)));
+	r->raw_host = str_head(facts.host, LIMIT_TARGET_BYTES);
+	r->accept = facts.accept;
+	if (facts.n_proxy_authorization == 1)
+		r->proxy_authorization = facts.proxy_authorization;
+	if (!has_line)
+		return;
+	note(f, frame(&facts, r, told(f)));
+	if (str_eq(r->method, STR("TRACE")))
+		note(f, err_reason(told(f), REASON_METHOD_REFUSED,
+				   "TRACE would hand back what the proxy adds"));
+	if (has_url)
+		note(f, check_host(&facts, r, told(f)));
+	note(f, read_wishes(&facts, r, told(f)));
+}
+
+int h1_parse_request(struct str head, const struct h1_context *ctx, struct request *ret,
+		     struct err *e)
+{
+	struct faults f = {.first = ERR_INIT};
+	struct str rest;
+
+	request_init(ret);
+	if (copy_head(head, ret, &rest) < 0)
+		return err_reason(e, REASON_INTERNAL_ERROR, "out of memory");
+	read_all(rest, ctx, ret, &f);
+	if (!f.any)
+		return 0;
+	if (!is_soft(f.first.reason))
+		ret->keep_alive = false;
+	if (e)
+		*e = f.first;
+	return -1;
+}

@@ -1,0 +1,106 @@
+/*
+ * The canonical message's memory: fields that grow up to their bound, and what methods promise. It
+ * reads and writes no wire format. Both HTTP versions and everything above call it.
+ */
+#include "proxy/http/message.h"
+
+#include <stdlib.h>
+
+#include "logging/limits.h"
+
+#define FIRST_CAP 16 /* most heads fit, so most messages allocate once */
+
+void request_init(struct request *r)
+{
+	*r = (struct request){0};
+}
+
+void request_clear(struct request *r)
+{
+	if (!r)
+		return;
+	free(r->mem);
+	fields_clear(&r->fields);
+	url_clear(&r->url);
+	request_init(r);
+}
+
+void response_init(struct response *r)
+{
+	*r = (struct response){0};
+}
+
+void response_clear(struct response *r)
+{
+	if (!r)
+		return;
+	free(r->mem);
+	fields_clear(&r->fields);
+	response_init(r);
+}
+
+int fields_add(struct fields *f, struct str name, struct str value)
+{
+	if (f->n >= LIMIT_HEAD_FIELDS)
+		return -1;
+	if (f->n == f->cap) {
+		size_t cap = f->cap ? 2 * f->cap : FIRST_CAP;
+		struct field *v = realloc(f->v, cap * sizeof(*v));
+
+		if (!v)
+			return -1;
+		f->v = v;
+		f->cap = cap;
+	}
+	f->v[f->n++] = (struct field){name, value};
+	return 0;
+}
+
+const struct field *fields_get(const struct fields *f, struct str name)
+{
+	for (size_t i = 0; i < f->n; i++)
+		if (str_eq_nocase(f->v[i].name, name))
+			return &f->v[i];
+	return NULL;
+}
+
+size_t fields_remove(struct fields *f, struct str name)
+{
+	size_t kept = 0, had = f->n;
+
+	for (size_t i = 0; i < had; i++)
+		if (!str_eq_nocase(f->v[i].name, name))
+			f->v[kept++] = f->v[i];
+	f->n = kept;
+	return had - kept;
+}
+
+void fields_clear(struct fields *f)
+{
+	free(f->v);
+	*f = (struct fields){0};
+}
+
+static bool is_one_of(struct str s, const char *const *words, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (str_eq(s, str_from_c(words[i])))
+			return true;
+	return false;
+}
+
+/* Methods are case-sensitive (RFC 9110 section 9.1): `get` is another method, of which nothing is
+ * known. */
+bool method_is_safe(struct str method)
+{
+	static const char *const safe[] = {"GET", "HEAD", "OPTIONS", "TRACE"};
+
+	return is_one_of(method, safe, ARRAY_LEN(safe));
+}
+
+bool method_is_idempotent(struct str method)
+{
+	static const char *const idempotent[] = {"PUT", "DELETE"};
+
+	return method_is_safe(method) || is_one_of(method, idempotent, ARRAY_LEN(idempotent));
+}
