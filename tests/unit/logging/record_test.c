@@ -120,8 +120,8 @@ static void test_readme_keys(void **state)
 			struct str key;
 
 			str_split(&cell, '`');
-			snprintf(quoted, sizeof(quoted),
-				 "\"%.*s\":", STR_FMT(str_split(&cell, '`')));
+			key = str_split(&cell, '`');
+			snprintf(quoted, sizeof(quoted), "\"%.*s\":", STR_FMT(key));
 			if (strcmp(quoted, "\"\":") == 0)
 				break;
 			at = strstr(at, quoted);
