@@ -1,0 +1,91 @@
+/*
+ * Secrets in memory. They do not come from malloc: a page that holds nothing else can be locked,
+ * kept out of core dumps and kept from children, and is given back as a whole. The sources fill
+ * them; the store shares them.
+ */
+#include "proxy/credentials/secret.h"
+
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include <sys/mman.h>
+
+#include <openssl/crypto.h>
+
+#include "logging/limits.h"
+
+struct secret {
+	_Atomic unsigned refs;
+	size_t mapped; /* of the whole mapping, this header included */
+	size_t n;
+	char value[];
+};
+
+struct secret *secret_new(size_t room)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t mapped = (sizeof(struct secret) + room + page - 1) / page * page;
+	struct secret *s =
+		mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (s == MAP_FAILED)
+		return NULL;
+	/* Each as far as the system grants it: a small RLIMIT_MEMLOCK is no reason to do without.
+	 */
+	(void)mlock(s, mapped);
+	(void)madvise(s, mapped, MADV_DONTDUMP);
+	(void)madvise(s, mapped, MADV_WIPEONFORK);
+	atomic_init(&s->refs, 1);
+	s->mapped = mapped;
+	s->n = 0;
+	return s;
+}
+
+char *secret_room(struct secret *s)
+{
+	return s->value;
+}
+
+void secret_trim(struct secret *s, size_t n)
+{
+	s->n = n;
+}
+
+struct secret *secret_ref(struct secret *s)
+{
+	atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+	return s;
+}
+
+void secret_unref(struct secret *s)
+{
+	size_t mapped;
+
+	if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	mapped = s->mapped;
+	OPENSSL_cleanse(s, mapped);
+	munmap(s, mapped);
+}
+
+struct str secret_value(const struct secret *s)
+{
+	return str_from(s->value, s->n);
+}
+
+int secret_check(const struct secret *s, struct err *e)
+{
+	if (s->n == 0)
+		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "it is empty");
+	if (s->n > LIMIT_SECRET_BYTES)
+		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "it is larger than %d bytes",
+				  LIMIT_SECRET_BYTES);
+	for (size_t i = 0; i < s->n; i++) {
+		unsigned char c = (unsigned char)s->value[i];
+
+		if (c < 0x20 || c == 0x7f)
+			return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE,
+					  "it holds a control character");
+	}
+	return 0;
+}

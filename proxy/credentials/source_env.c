@@ -1,0 +1,109 @@
+/*
+ * A secret in an environment variable of stile itself. It is taken out once, at the very start:
+ * a variable would show in /proc/PID/environ and go to every child. Called by the commands before
+ * they start threads.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <openssl/crypto.h>
+
+#include "proxy/credentials/secret.h"
+#include "proxy/credentials/source.h"
+
+struct captured {
+	/* owned */
+	char *name;
+	struct secret *value; /* NULL: memory was out */
+	struct captured *next;
+};
+
+/* For the life of the process: a reload builds a new store, but the environment is empty by then.
+ */
+static struct captured *captured;
+static pthread_mutex_t captured_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct captured *find(const char *name)
+{
+	for (struct captured *c = captured; c; c = c->next) {
+		if (strcmp(c->name, name) == 0)
+			return c;
+	}
+	return NULL;
+}
+
+/* The value in an entry "NAME=value" of the environment, or NULL. */
+static char *entry_value(char *entry, const char *name)
+{
+	size_t n = strlen(name);
+
+	return strncmp(entry, name, n) == 0 && entry[n] == '=' ? entry + n + 1 : NULL;
+}
+
+/* Keeps the value and wipes every place where it stands, also a second entry of the same name. */
+static int take(const char *name, struct err *e)
+{
+	char *value = getenv(name);
+	struct captured *c;
+	char **to = environ;
+
+	if (!value)
+		return 0;
+	c = calloc(1, sizeof(*c));
+	if (c)
+		c->name = strdup(name);
+	if (c && c->name)
+		c->value = secret_new(strlen(value) + 1);
+	if (!c || !c->value) {
+		free(c ? c->name : NULL);
+		free(c);
+		return err_set(e, "out of memory");
+	}
+	memcpy(secret_room(c->value), value, strlen(value));
+	secret_trim(c->value, strlen(value));
+	c->next = captured;
+	captured = c;
+	for (char **from = environ; *from; from++) {
+		char *v = entry_value(*from, name);
+
+		if (v)
+			OPENSSL_cleanse(v, strlen(v));
+		else
+			*to++ = *from;
+	}
+	*to = NULL;
+	return 0;
+}
+
+int credential_env_capture(const struct config *c, struct err *e)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&captured_lock);
+	for (size_t i = 0; i < c->credentials_n && rc == 0; i++) {
+		const struct config_credential *cred = &c->credentials[i];
+
+		if (cred->source == CREDENTIAL_FROM_ENV && !find(cred->from))
+			rc = take(cred->from, e);
+	}
+	pthread_mutex_unlock(&captured_lock);
+	return rc;
+}
+
+int source_env_read(const char *name, struct secret **ret, struct err *e)
+{
+	struct captured *c;
+
+	pthread_mutex_lock(&captured_lock);
+	c = find(name);
+	pthread_mutex_unlock(&captured_lock);
+	if (!c)
+		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE,
+				  "its variable was not in the environment when stile started");
+	if (secret_check(c->value, e) != 0)
+		return -1;
+	*ret = secret_ref(c->value);
+	return 0;
+}
