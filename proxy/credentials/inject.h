@@ -20,7 +20,8 @@ struct injection {
 void injection_init(struct injection *i);
 void injection_clear(struct injection *i); /* wipes */
 /* 0 with *ret filled and r's own identity fields and query keys removed; -1: REASON_CREDENTIAL_UNAVAILABLE
- * (e.g. the value cannot stand in a field) or memory out. Which fields count: see README.md of this folder. */
+ * (e.g. the value cannot stand in a field) or memory out. Which fields count: see README.md of this folder.
+ * r->url.query shrinks in place: a slice of it that was taken before is stale. On -1 r is as it was. */
 int credential_inject(const struct config_credential *c, const struct secret *s, struct request *r,
 		      struct injection *ret, struct err *e) ATTR_NODISCARD;
 

@@ -1,0 +1,171 @@
+/*
+ * Puts a credential into a request and takes the client's own out. What is added is kept apart from
+ * the request, so that nothing that logs or repeats the request can meet it; the writer of the
+ * upstream head joins the two. Called once for each admitted request whose rule names a credential.
+ */
+#include "proxy/credentials/inject.h"
+
+#include <string.h>
+
+#include "logging/limits.h"
+#include "proxy/credentials/strip.h"
+
+/* base64 makes four of three, percent-encoding three of one; names and user names come on top. */
+#define BOUND_BYTES (4 * LIMIT_SECRET_BYTES)
+
+void injection_init(struct injection *i)
+{
+	*i = (struct injection){0};
+	strbuf_init(&i->query, BOUND_BYTES);
+	strbuf_init(&i->mem, BOUND_BYTES);
+}
+
+void injection_clear(struct injection *i)
+{
+	fields_clear(&i->extra);
+	strbuf_wipe(&i->query);
+	strbuf_wipe(&i->mem);
+	i->stripped = false;
+}
+
+static int unusable(const struct config_credential *c, const char *why, struct err *e)
+{
+	return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "credential %s is not available: %s",
+			  c->name, why);
+}
+
+/* field-vchar and SP (RFC 9110 section 5.5) without obs-text, which servers read in several ways.
+ */
+static bool fits_field(struct str v)
+{
+	for (size_t i = 0; i < v.n; i++) {
+		if (v.p[i] < 0x20 || v.p[i] > 0x7e)
+			return false;
+	}
+	return v.n > 0;
+}
+
+/* RFC 4648 section 4 of a and then b, as if they were one. */
+static void add_base64(struct strbuf *out, struct str a, struct str b)
+{
+	static const char digits[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	size_t n = a.n + b.n;
+
+	for (size_t i = 0; i < n; i += 3) {
+		uint32_t bits = 0;
+
+		for (size_t j = i; j < i + 3; j++) {
+			unsigned char c = 0;
+
+			if (j < n)
+				c = (unsigned char)(j < a.n ? a.p[j] : b.p[j - a.n]);
+			bits = bits << 8 | c;
+		}
+		strbuf_addc(out, digits[bits >> 18 & 63]);
+		strbuf_addc(out, digits[bits >> 12 & 63]);
+		strbuf_addc(out, i + 1 < n ? digits[bits >> 6 & 63] : '=');
+		strbuf_addc(out, i + 2 < n ? digits[bits & 63] : '=');
+	}
+}
+
+/* All but unreserved characters (RFC 3986 section 2.3) escaped. */
+static void add_percent(struct strbuf *out, struct str s)
+{
+	static const char digits[] = "0123456789ABCDEF";
+
+	for (size_t i = 0; i < s.n; i++) {
+		unsigned char c = (unsigned char)s.p[i];
+		bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+			     (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_' || c == '~';
+
+		if (plain) {
+			strbuf_addc(out, (char)c);
+			continue;
+		}
+		strbuf_addc(out, '%');
+		strbuf_addc(out, digits[c >> 4]);
+		strbuf_addc(out, digits[c & 15]);
+	}
+}
+
+/* user-id ":" password (RFC 7617 section 2): the user-id may hold no colon. */
+static int add_basic(const struct config_credential *c, struct str v, struct strbuf *out,
+		     struct err *e)
+{
+	struct strbuf user;
+
+	strbuf_add(out, STR("Basic "));
+	if (!c->username) {
+		if (str_find(v, ':') < 0)
+			return unusable(c, "it is not of the form user:password", e);
+		add_base64(out, v, STR_NONE);
+		return 0;
+	}
+	if (strchr(c->username, ':'))
+		return unusable(c, "its user name holds a colon", e);
+	strbuf_init(&user, LIMIT_SECRET_BYTES);
+	strbuf_adds(&user, c->username);
+	strbuf_addc(&user, ':');
+	add_base64(out, strbuf_str(&user), v);
+	strbuf_clear(&user);
+	return 0;
+}
+
+/* The value of the field, behind its name in ret->mem. */
+static int add_value(const struct config_credential *c, struct str v, struct injection *ret,
+		     struct err *e)
+{
+	if (c->as == CREDENTIAL_AS_BASIC)
+		return add_basic(c, v, &ret->mem, e);
+	if (!fits_field(v))
+		return unusable(c, "it holds a byte that cannot stand in a header", e);
+	if (c->as == CREDENTIAL_AS_BEARER)
+		strbuf_add(&ret->mem, STR("Bearer "));
+	strbuf_add(&ret->mem, v);
+	return 0;
+}
+
+static int add_field(const struct config_credential *c, struct str v, struct injection *ret,
+		     struct err *e)
+{
+	struct str name =
+		c->as == CREDENTIAL_AS_HEADER ? str_from_c(c->as_name) : STR("Authorization");
+	struct str all;
+
+	strbuf_add(&ret->mem, name);
+	if (add_value(c, v, ret, e) != 0)
+		return -1;
+	all = strbuf_str(&ret->mem);
+	if (ret->mem.overflowed ||
+	    fields_add(&ret->extra, str_head(all, name.n), str_skip(all, name.n)) != 0)
+		return unusable(c, "out of memory", e);
+	return 0;
+}
+
+static int add_query(const struct config_credential *c, struct str v, struct injection *ret,
+		     struct err *e)
+{
+	add_percent(&ret->query, str_from_c(c->as_name));
+	strbuf_addc(&ret->query, '=');
+	add_percent(&ret->query, v);
+	return ret->query.overflowed ? unusable(c, "out of memory", e) : 0;
+}
+
+int credential_inject(const struct config_credential *c, const struct secret *s, struct request *r,
+		      struct injection *ret, struct err *e)
+{
+	struct str v = secret_value(s), name = str_from_c(c->as_name);
+	bool as_query = c->as == CREDENTIAL_AS_QUERY;
+	bool fields, keys;
+
+	injection_clear(ret);
+	if ((as_query ? add_query : add_field)(c, v, ret, e) != 0) {
+		injection_clear(ret);
+		return -1;
+	}
+	fields = strip_fields(&r->fields, c->as == CREDENTIAL_AS_HEADER ? name : STR_NONE);
+	keys = strip_query(&r->url, as_query ? name : STR_NONE);
+	ret->stripped = fields || keys;
+	return 0;
+}

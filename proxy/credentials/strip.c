@@ -1,0 +1,285 @@
+/*
+ * Takes the client's own identity out of a request that is to carry ours: a host serves many
+ * accounts, and a key that the client brings could send the data to another one. It looks at names
+ * alone and reads them as broadly as a server might; it adds nothing.
+ */
+#include "proxy/credentials/strip.h"
+
+#include <string.h>
+
+#define NAME_MAX_BYTES 256 /* a longer query key is no name that a server knows */
+
+/* A field is an identity when the last word of its name ("-" and "_" separate) is one of these. */
+static const char *const last_words[] = {"accesskey",	"accesstoken",	 "apikey",    "apitoken",
+					 "auth",	"authorization", "authtoken", "bearer",
+					 "cookie",	"cookie2",	 "cookies",   "credential",
+					 "credentials", "jwt",		 "key",	      "passwd",
+					 "password",	"secret",	 "secretkey", "session",
+					 "sessionid",	"sessiontoken",	 "token",     "xapikey",
+					 "xauthtoken"};
+
+/* ... or when the whole name is one of these. */
+static const char *const whole_names[] = {"client-cert",
+					  "dpop",
+					  "impersonate-group",
+					  "impersonate-uid",
+					  "impersonate-user",
+					  "remote-user",
+					  "signature",
+					  "signature-input",
+					  "ssl-client-cert",
+					  "sudo",
+					  "x-authenticated-user",
+					  "x-client-cert",
+					  "x-forwarded-client-cert",
+					  "x-forwarded-email",
+					  "x-forwarded-user",
+					  "x-remote-user",
+					  "x-session-id",
+					  "x-user",
+					  "x-webauth-user"};
+
+/* ... unless it is one of these: they end like one and say something else. */
+static const char *const harmless_names[] = {
+	"idempotency-key",
+	"x-idempotency-key",
+	"sec-websocket-key",
+	"x-amz-server-side-encryption-customer-key",
+	"x-amz-copy-source-server-side-encryption-customer-key",
+	"x-goog-encryption-key",
+	"x-goog-copy-source-encryption-key",
+	"x-ms-encryption-key",
+	"x-ms-source-encryption-key",
+};
+
+/* Query keys, without case and without what is neither letter nor digit. */
+static const char *const query_keys[] = {"accesskey",
+					 "accesskeyid",
+					 "accesstoken",
+					 "apikey",
+					 "apisecret",
+					 "apitoken",
+					 "appkey",
+					 "auth",
+					 "authkey",
+					 "authorization",
+					 "authtoken",
+					 "awsaccesskeyid",
+					 "bearer",
+					 "bearertoken",
+					 "clientsecret",
+					 "credential",
+					 "credentials",
+					 "googleaccessid",
+					 "idtoken",
+					 "jobtoken",
+					 "jwt",
+					 "key",
+					 "oauthconsumerkey",
+					 "oauthsignature",
+					 "oauthtoken",
+					 "passwd",
+					 "password",
+					 "privatetoken",
+					 "pwd",
+					 "refreshtoken",
+					 "secret",
+					 "secretkey",
+					 "session",
+					 "sessionid",
+					 "sessiontoken",
+					 "sig",
+					 "signature",
+					 "subscriptionkey",
+					 "token",
+					 "xaccesstoken",
+					 "xamzcredential",
+					 "xamzsecuritytoken",
+					 "xamzsignature",
+					 "xapikey",
+					 "xauthtoken"
+					 "xgoogcredential",
+					 "xgoogsignature"};
+
+static char lower(char c)
+{
+	return c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c;
+}
+
+/* Servers that hand fields on as variables (CGI) make `-` and `_` the same. */
+static char fold_field(char c)
+{
+	return c == '_' ? '-' : lower(c);
+}
+
+static bool field_is(struct str name, struct str folded)
+{
+	if (name.n != folded.n)
+		return false;
+	for (size_t i = 0; i < name.n; i++) {
+		if (fold_field(name.p[i]) != fold_field(folded.p[i]))
+			return false;
+	}
+	return true;
+}
+
+static bool field_is_in(struct str name, const char *const *list, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (field_is(name, str_from_c(list[i])))
+			return true;
+	}
+	return false;
+}
+
+static struct str last_word(struct str name)
+{
+	size_t at = name.n;
+
+	while (at > 0 && fold_field(name.p[at - 1]) != '-')
+		at--;
+	return str_skip(name, at);
+}
+
+/* Browsers cannot set fields on a WebSocket, so some servers read a key out of the subprotocols. */
+static bool subprotocol_is_identity(const struct field *f)
+{
+	static const char *const marks[] = {"key", "token", "bearer", "auth"};
+
+	if (!field_is(f->name, STR("sec-websocket-protocol")))
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(marks); i++) {
+		struct str mark = str_from_c(marks[i]);
+
+		for (size_t at = 0; at + mark.n <= f->value.n; at++) {
+			if (str_eq_nocase(str_from(f->value.p + at, mark.n), mark))
+				return true;
+		}
+	}
+	return false;
+}
+
+static bool field_is_identity(const struct field *f)
+{
+	struct str name = f->name;
+
+	if (field_is_in(name, harmless_names, ARRAY_LEN(harmless_names)))
+		return false;
+	return field_is_in(last_word(name), last_words, ARRAY_LEN(last_words)) ||
+	       field_is_in(name, whole_names, ARRAY_LEN(whole_names)) || subprotocol_is_identity(f);
+}
+
+bool strip_fields(struct fields *f, struct str target)
+{
+	size_t kept = 0, had = f->n;
+
+	for (size_t i = 0; i < had; i++) {
+		const struct field *one = &f->v[i];
+
+		if (field_is_identity(one) || (target.n > 0 && field_is(one->name, target)))
+			continue;
+		f->v[kept++] = f->v[i];
+	}
+	f->n = kept;
+	return kept != had;
+}
+
+static int hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	c = lower(c);
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The letters and digits of a key, percent-decoded, in lower case, up to a "[" (a list's or a map's
+ * element). -1: there are more than fit. */
+static int fold_key(struct str key, char *out, size_t out_max, size_t *ret_n)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < key.n; i++) {
+		char c = key.p[i];
+
+		if (c == '%' && i + 2 < key.n && hex_digit(key.p[i + 1]) >= 0 &&
+		    hex_digit(key.p[i + 2]) >= 0) {
+			c = (char)(hex_digit(key.p[i + 1]) * 16 + hex_digit(key.p[i + 2]));
+			i += 2;
+		}
+		if (c == '[' && n > 0)
+			break;
+		c = lower(c);
+		if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9'))
+			continue;
+		if (n == out_max)
+			return -1;
+		out[n++] = c;
+	}
+	*ret_n = n;
+	return 0;
+}
+
+static bool key_is_identity(struct str key, struct str target)
+{
+	char mem[NAME_MAX_BYTES], want[NAME_MAX_BYTES];
+	struct str name = {mem, 0};
+	size_t want_n;
+
+	/* The target itself, byte for byte, whatever its letters are. */
+	if (target.n > 0 && str_eq_nocase(key, target))
+		return true;
+	if (fold_key(key, mem, sizeof(mem), &name.n) != 0)
+		return false;
+	if (name.n > 0 && target.n > 0 && fold_key(target, want, sizeof(want), &want_n) == 0 &&
+	    str_eq(name, (struct str){want, want_n}))
+		return true;
+	for (size_t i = 0; i < ARRAY_LEN(query_keys); i++) {
+		if (str_eq(name, str_from_c(query_keys[i])))
+			return true;
+	}
+	return false;
+}
+
+/* Some servers end a pair at ";" as well, so both end one here; which of the two it was stays with
+ * the pair behind it. */
+static size_t pair_end(struct str q, size_t from)
+{
+	while (from < q.n && q.p[from] != '&' && q.p[from] != ';')
+		from++;
+	return from;
+}
+
+bool strip_query(struct url *u, struct str target)
+{
+	struct str q = u->query;
+	char *to;
+	size_t kept = 0, at = 0;
+	bool first = true, found = false;
+
+	if (!u->has_query || q.n == 0)
+		return false;
+	to = u->mem + (q.p - u->mem);
+	while (at <= q.n) {
+		size_t end = pair_end(q, at), key_end = at;
+
+		while (key_end < end && q.p[key_end] != '=')
+			key_end++;
+		if (key_is_identity(str_from(q.p + at, key_end - at), target)) {
+			found = true;
+		} else {
+			char separator = at > 0 ? q.p[at - 1] : '&';
+
+			if (!first)
+				to[kept++] = separator;
+			memmove(to + kept, q.p + at, end - at);
+			kept += end - at;
+			first = false;
+		}
+		at = end + 1;
+	}
+	if (!found)
+		return false;
+	u->query.n = kept;
+	u->has_query = !first;
+	return true;
+}
