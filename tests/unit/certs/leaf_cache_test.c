@@ -130,7 +130,7 @@ static void leaves(void **state)
 	assert_int_equal(leaf_key_init(&k, &(struct leaf_name){STR("a.test"), NULL, 0}, &e), 0);
 	assert_null(leaf_cache_get(c, &k, now));
 	assert_int_equal(leaf_make(m, &k, STR("a.test"), now, &a, &e), 0);
-	assert_ptr_equal(leaf_cache_put(c, &k, leaf_ref(a), now), a);
+	assert_ptr_equal(leaf_cache_put(c, &k, a, now), a);
 	leaf_unref(a);
 	got = leaf_cache_get(c, &k, now);
 	assert_ptr_equal(got, a);

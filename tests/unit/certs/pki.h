@@ -35,8 +35,10 @@ struct pki_pair {
 
 struct pki_spec {
 	const char *cn;
-	const char *san; /* OpenSSL's spelling: "DNS:a.test,IP:127.0.0.1"; NULL: none */
-	long from, to;	 /* seconds from now; both 0: a day each way */
+	const char *san;     /* OpenSSL's spelling: "DNS:a.test,IP:127.0.0.1"; NULL: none */
+	const char *raw_dns; /* one dNSName of raw_dns_n bytes, whatever they are */
+	size_t raw_dns_n;
+	long from, to; /* seconds from now; both 0: a day each way */
 	bool ca;
 	unsigned rsa_bits;	       /* 0: P-256 */
 	const EVP_MD *md;	       /* NULL: SHA-256 */
@@ -54,6 +56,19 @@ PKI_UNUSED static void pki_add_ext(X509 *x, X509 *issuer, int nid, const char *v
 	assert_non_null(ext);
 	assert_int_equal(X509_add_ext(x, ext, -1), 1);
 	X509_EXTENSION_free(ext);
+}
+
+PKI_UNUSED static void pki_add_raw_dns(X509 *x, const char *p, size_t n)
+{
+	GENERAL_NAMES *names = GENERAL_NAMES_new();
+	GENERAL_NAME *name = GENERAL_NAME_new();
+	ASN1_IA5STRING *value = ASN1_IA5STRING_new();
+
+	ASN1_STRING_set(value, p, (int)n);
+	GENERAL_NAME_set0_value(name, GEN_DNS, value);
+	sk_GENERAL_NAME_push(names, name);
+	assert_int_equal(X509_add1_ext_i2d(x, NID_subject_alt_name, names, 0, 0), 1);
+	GENERAL_NAMES_free(names);
 }
 
 PKI_UNUSED static struct pki_pair pki_make(const struct pki_spec *spec)
@@ -86,6 +101,8 @@ PKI_UNUSED static struct pki_pair pki_make(const struct pki_spec *spec)
 		pki_add_ext(p.cert, issuer, NID_authority_key_identifier, "keyid:always");
 	if (spec->san)
 		pki_add_ext(p.cert, issuer, NID_subject_alt_name, spec->san);
+	if (spec->raw_dns)
+		pki_add_raw_dns(p.cert, spec->raw_dns, spec->raw_dns_n);
 	if (spec->eku)
 		pki_add_ext(p.cert, issuer, NID_ext_key_usage, spec->eku);
 	assert_true(X509_sign(p.cert, spec->issuer ? spec->issuer->key : p.key,

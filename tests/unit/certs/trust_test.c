@@ -296,6 +296,17 @@ static void weak(void **state)
 	BAD(e, "too weak");
 }
 
+/* A name with a NUL in it is neither the part before nor a line that ends there. */
+static void nul_in_name(void **state)
+{
+	(void)state;
+	BAD(seen(LEAF(.raw_dns = "a.test\0.evil.test", .raw_dns_n = 17), NULL, "a.test"),
+	    "a.test\\x00.evil.test, not for a.test");
+	BAD(seen(LEAF(.raw_dns = "a.test\0", .raw_dns_n = 7), NULL, "a.test"), "not for a.test");
+	BAD(seen(LEAF(.raw_dns = "a.test\n", .raw_dns_n = 7), NULL, "a.test"), "not for a.test");
+	BAD(seen(LEAF(.raw_dns = "", .raw_dns_n = 0), NULL, "a.test"), "not for a.test");
+}
+
 /* What a certificate says must not move a cursor, forge a line or push the cure out of the text. */
 static void hostile_text(void **state)
 {
@@ -455,6 +466,36 @@ static void no_session_without_trust(void **state)
 	pki_free(&leaf);
 }
 
+/* A TLS 1.3 ticket shows on the wire, so it is used once; a TLS 1.2 session is not shared but
+ * copied. */
+static void handed_out_once(void **state)
+{
+	struct pki_pair leaf = pki_make(LEAF(.san = "DNS:a.test"));
+	struct str key = {"a.test\0k", 8};
+
+	(void)state;
+	for (int v = TLS1_2_VERSION; v <= TLS1_3_VERSION; v++) {
+		SSL_CTX *ctx = pki_server_ctx(&leaf, NULL);
+		struct trust *t = trust_in(&root.cert, 1);
+		struct try a = {.trust = t, .host = "a.test", .key = "k"};
+		SSL_SESSION *first, *second;
+
+		SSL_CTX_set_max_proto_version(ctx, v);
+		assert_int_equal(attempt(ctx, &a), 0);
+		assert_int_equal(session_cache_count(trust_sessions(t)), 1);
+		first = session_cache_take(trust_sessions(t), key);
+		second = session_cache_take(trust_sessions(t), key);
+		assert_non_null(first);
+		assert_int_equal(second != NULL, v == TLS1_2_VERSION);
+		assert_ptr_not_equal(first, second);
+		SSL_SESSION_free(first);
+		SSL_SESSION_free(second);
+		SSL_CTX_free(ctx);
+		trust_unref(t);
+	}
+	pki_free(&leaf);
+}
+
 static void long_session_key(void **state)
 {
 	struct pki_pair leaf = pki_make(LEAF(.san = "DNS:a.test"));
@@ -502,7 +543,7 @@ static void session_cache(void **state)
 /* A session does not outlive the certificate that it was verified by. */
 static void session_ends_with_certificate(void **state)
 {
-	struct pki_pair leaf = pki_make(LEAF(.san = "DNS:a.test", .from = -DAY, .to = 3));
+	struct pki_pair leaf = pki_make(LEAF(.san = "DNS:a.test", .from = -DAY, .to = 5));
 
 	(void)state;
 	for (int v = TLS1_2_VERSION; v <= TLS1_3_VERSION; v++) {
@@ -515,7 +556,7 @@ static void session_ends_with_certificate(void **state)
 			assert_int_equal(attempt(ctx, &a), 0);
 			assert_int_equal(attempt(ctx, &a), 0);
 			assert_true(a.reused);
-			sleep(4);
+			sleep(6);
 		}
 		assert_int_equal(attempt(ctx, &a), -1);
 		assert_says(a.err.text, "expired");
@@ -651,12 +692,14 @@ int main(void)
 		cmocka_unit_test(dates),
 		cmocka_unit_test(issuers),
 		cmocka_unit_test(weak),
+		cmocka_unit_test(nul_in_name),
 		cmocka_unit_test(hostile_text),
 		cmocka_unit_test(partial_chain),
 		cmocka_unit_test(client_cert_wanted),
 		cmocka_unit_test(other_failures),
 		cmocka_unit_test(sessions),
 		cmocka_unit_test(no_session_without_trust),
+		cmocka_unit_test(handed_out_once),
 		cmocka_unit_test(long_session_key),
 		cmocka_unit_test(session_cache),
 		cmocka_unit_test(session_ends_with_certificate),
