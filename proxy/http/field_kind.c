@@ -68,13 +68,15 @@ enum field_kind field_kind(struct str name)
 		for (size_t i = 0; i < by_len[name.n].n; i++) {
 			const struct row *row = &by_len[name.n].rows[i];
 
-			if (str_eq_nocase(name, str_from(row->name, name.n)))
+			if ((name.p[0] | 0x20) == row->name[0] &&
+			    str_eq_nocase(name, str_from(row->name, name.n)))
 				return row->kind;
 		}
 	}
 	/* Whatever speaks to or for a proxy ends here. An origin's Proxy-Status would pass for
 	 * ours. */
-	if (name.n > 6 && str_eq_nocase(str_head(name, 6), STR("proxy-")))
+	if (name.n > 6 && (name.p[0] | 0x20) == 'p' &&
+	    str_eq_nocase(str_head(name, 6), STR("proxy-")))
 		return FIELD_HOP;
 	return FIELD_PLAIN;
 }

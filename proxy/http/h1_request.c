@@ -238,15 +238,17 @@ static bool is_soft(enum reason r)
 	       r == REASON_EXPECTATION_FAILED;
 }
 
+/* At most LIMIT_HEAD_BYTES of it, whoever calls with how much. */
 static int copy_head(struct str head, struct request *r, struct str *ret)
 {
+	head = str_head(head, LIMIT_HEAD_BYTES);
 	r->mem = malloc(head.n + 1);
 	if (!r->mem)
 		return -1;
 	if (head.n > 0)
 		memcpy(r->mem, head.p, head.n);
 	*ret = str_from(r->mem, head.n);
-	while (str_starts(*ret, STR("\r\n")))
+	for (int i = 0; i < LIMIT_EMPTY_LINES && str_starts(*ret, STR("\r\n")); i++)
 		*ret = str_skip(*ret, 2);
 	return 0;
 }
@@ -275,18 +277,21 @@ static void read_all(struct str rest, const struct h1_context *ctx, struct reque
 {
 	struct h1_facts facts = {0};
 	bool has_line, has_url;
+	int rc;
 
 	read_line(&rest, r, f);
 	has_line = !f->any;
 	if (has_line)
 		note(f, read_target(ctx, r, told(f)));
 	has_url = !f->any;
-	note(f, h1_read_fields(rest, false, &r->fields, &facts, told(f)));
+	rc = h1_read_fields(rest, false, &r->fields, &facts, told(f));
+	note(f, rc);
 	r->raw_host = str_head(facts.host, LIMIT_TARGET_BYTES);
 	r->accept = facts.accept;
 	if (facts.n_proxy_authorization == 1)
 		r->proxy_authorization = facts.proxy_authorization;
-	if (!has_line)
+	/* From half a field section nothing may be concluded. */
+	if (!has_line || rc < 0)
 		return;
 	note(f, frame(&facts, r, told(f)));
 	if (str_eq(r->method, STR("TRACE")))
@@ -306,6 +311,9 @@ int h1_parse_request(struct str head, const struct h1_context *ctx, struct reque
 	request_init(ret);
 	if (copy_head(head, ret, &rest) < 0)
 		return err_reason(e, REASON_INTERNAL_ERROR, "out of memory");
+	if (head.n > LIMIT_HEAD_BYTES)
+		note(&f, err_reason(told(&f), REASON_HEAD_TOO_LARGE, "a head of more than %d bytes",
+				    LIMIT_HEAD_BYTES));
 	read_all(rest, ctx, ret, &f);
 	if (!f.any)
 		return 0;

@@ -1,0 +1,191 @@
+/*
+ * Fields as a list, the table of field kinds, and what methods promise.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "logging/limits.h"
+#include "proxy/http/field_kind.h"
+#include "proxy/http/message.h"
+
+static void test_fields(void **state)
+{
+	struct fields f = {0};
+
+	(void)state;
+	assert_null(fields_get(&f, STR("a")));
+	assert_int_equal(fields_remove(&f, STR("a")), 0);
+	assert_int_equal(fields_add(&f, STR("A"), STR("1")), 0);
+	assert_int_equal(fields_add(&f, STR("b"), STR("2")), 0);
+	assert_int_equal(fields_add(&f, STR("a"), STR("3")), 0);
+	assert_int_equal(fields_add(&f, STR("ab"), STR("4")), 0);
+	assert_true(str_eq(fields_get(&f, STR("a"))->value, STR("1")));
+	assert_true(str_eq(fields_get(&f, STR("AB"))->value, STR("4")));
+	assert_null(fields_get(&f, STR("")));
+	assert_int_equal(fields_remove(&f, STR("A")), 2);
+	assert_int_equal(f.n, 2);
+	/* the order stays */
+	assert_true(str_eq(f.v[0].name, STR("b")));
+	assert_true(str_eq(f.v[1].name, STR("ab")));
+	fields_clear(&f);
+	assert_int_equal(f.n, 0);
+	assert_null(f.v);
+}
+
+static void test_fields_are_bounded(void **state)
+{
+	struct fields f = {0};
+
+	(void)state;
+	for (int i = 0; i < LIMIT_HEAD_FIELDS; i++)
+		assert_int_equal(fields_add(&f, STR("n"), STR("v")), 0);
+	assert_int_equal(fields_add(&f, STR("n"), STR("v")), -1);
+	assert_int_equal(f.n, LIMIT_HEAD_FIELDS);
+	assert_int_equal(fields_remove(&f, STR("n")), LIMIT_HEAD_FIELDS);
+	assert_int_equal(fields_add(&f, STR("n"), STR("v")), 0);
+	fields_clear(&f);
+}
+
+static void test_clear_accepts_null(void **state)
+{
+	struct request r;
+	struct response p;
+
+	(void)state;
+	request_clear(NULL);
+	response_clear(NULL);
+	request_init(&r);
+	response_init(&p);
+	request_clear(&r);
+	request_clear(&r);
+	response_clear(&p);
+	response_clear(&p);
+}
+
+/* Each name that means something, in another case, and its neighbours that mean nothing. */
+static void test_kinds(void **state)
+{
+	static const struct {
+		const char *name;
+		enum field_kind kind;
+	} rows[] = {
+		{"Host", FIELD_HOST},
+		{"Content-Length", FIELD_CONTENT_LENGTH},
+		{"Transfer-Encoding", FIELD_TRANSFER_ENCODING},
+		{"Connection", FIELD_CONNECTION},
+		{"TE", FIELD_TE},
+		{"Upgrade", FIELD_UPGRADE},
+		{"HTTP2-Settings", FIELD_HTTP2_SETTINGS},
+		{"Expect", FIELD_EXPECT},
+		{"Proxy-Authorization", FIELD_PROXY_AUTHORIZATION},
+		{"Keep-Alive", FIELD_HOP},
+		{"Proxy-Connection", FIELD_HOP},
+		{"Proxy-Authenticate", FIELD_HOP},
+		{"Proxy-Status", FIELD_HOP},
+		{"Proxy-X", FIELD_HOP},
+		{"Alt-Svc", FIELD_ALT_SVC},
+		{"Accept", FIELD_ACCEPT},
+		{"Trailer", FIELD_TRAILER},
+		{"Age", FIELD_CONTROL},
+		{"Date", FIELD_CONTROL},
+		{"Vary", FIELD_CONTROL},
+		{"Range", FIELD_CONTROL},
+		{"Cookie", FIELD_CONTROL},
+		{"Pragma", FIELD_CONTROL},
+		{"Expires", FIELD_CONTROL},
+		{"Warning", FIELD_CONTROL},
+		{"If-Match", FIELD_CONTROL},
+		{"If-Range", FIELD_CONTROL},
+		{"Location", FIELD_CONTROL},
+		{"Forwarded", FIELD_CONTROL},
+		{"Set-Cookie", FIELD_CONTROL},
+		{"Retry-After", FIELD_CONTROL},
+		{"Content-Type", FIELD_CONTROL},
+		{"Max-Forwards", FIELD_CONTROL},
+		{"Authorization", FIELD_CONTROL},
+		{"Cache-Control", FIELD_CONTROL},
+		{"Content-Range", FIELD_CONTROL},
+		{"If-None-Match", FIELD_CONTROL},
+		{"X-HTTP-Method", FIELD_CONTROL},
+		{"Content-Encoding", FIELD_CONTROL},
+		{"Content-Location", FIELD_CONTROL},
+		{"WWW-Authenticate", FIELD_CONTROL},
+		{"If-Modified-Since", FIELD_CONTROL},
+		{"X-Method-Override", FIELD_CONTROL},
+		{"If-Unmodified-Since", FIELD_CONTROL},
+		{"Authentication-Info", FIELD_CONTROL},
+		{"X-HTTP-Method-Override", FIELD_CONTROL},
+		{"", FIELD_PLAIN},
+		{"X", FIELD_PLAIN},
+		{"Proxy-", FIELD_PLAIN},
+		{"Proxy", FIELD_PLAIN},
+		{"X-Proxy-Status", FIELD_PLAIN},
+		{"Hosts", FIELD_PLAIN},
+		{"Content_Length", FIELD_PLAIN},
+		{"Content-Length-", FIELD_PLAIN},
+		{"Transfer-Encodings", FIELD_PLAIN},
+		{"User-Agent", FIELD_PLAIN},
+		{"Accept-Encoding", FIELD_PLAIN},
+		{"Content-Digest", FIELD_PLAIN},
+		{"grpc-status", FIELD_PLAIN},
+		{"Server-Timing", FIELD_PLAIN},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		char upper[64];
+		size_t n = strlen(rows[i].name);
+
+		for (size_t at = 0; at < n; at++) {
+			char c = rows[i].name[at];
+
+			upper[at] = c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c;
+		}
+		if (field_kind(str_from_c(rows[i].name)) != rows[i].kind ||
+		    field_kind(str_from(upper, n)) != rows[i].kind)
+			fail_msg("%s is of another kind", rows[i].name);
+		assert_int_equal(field_may_trail(str_from_c(rows[i].name)),
+				 rows[i].kind == FIELD_PLAIN);
+	}
+	assert_true(field_is_framing(FIELD_HOST));
+	assert_true(field_is_framing(FIELD_CONTENT_LENGTH));
+	assert_false(field_is_framing(FIELD_PLAIN));
+	assert_false(field_is_framing(FIELD_CONTROL));
+}
+
+static void test_methods(void **state)
+{
+	static const struct {
+		const char *method;
+		bool safe, idempotent;
+	} rows[] = {
+		{"GET", true, true},	{"HEAD", true, true},	    {"OPTIONS", true, true},
+		{"TRACE", true, true},	{"PUT", false, true},	    {"DELETE", false, true},
+		{"POST", false, false}, {"PATCH", false, false},    {"CONNECT", false, false},
+		{"get", false, false},	{"GETX", false, false},	    {"GE", false, false},
+		{"", false, false},	{"PROPFIND", false, false},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		assert_int_equal(method_is_safe(str_from_c(rows[i].method)), rows[i].safe);
+		assert_int_equal(method_is_idempotent(str_from_c(rows[i].method)),
+				 rows[i].idempotent);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_fields),	cmocka_unit_test(test_fields_are_bounded),
+		cmocka_unit_test(test_kinds),	cmocka_unit_test(test_clear_accepts_null),
+		cmocka_unit_test(test_methods),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
