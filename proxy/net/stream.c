@@ -67,7 +67,7 @@ void stream_schedule(struct stream *s)
 	if (s->dead)
 		return;
 	s->again = true;
-	event_active(&s->ev_read, EV_READ, 0);
+	event_active(&s->ev_again, EV_TIMEOUT, 0);
 }
 
 static struct err *error_of(struct stream *s)
@@ -197,17 +197,17 @@ static void deliver(struct stream *s, unsigned events)
 	update_interest(s);
 }
 
+/* The socket has something, or (EV_TIMEOUT) stream_schedule asked for a callback. */
 static void on_read(evutil_socket_t fd, short what, void *arg)
 {
 	struct stream *s = arg;
 	unsigned events = 0;
 
 	(void)fd;
-	(void)what;
 	if (s->dead)
 		return;
-	s->socket_empty = s->again;
-	if (s->again) {
+	s->socket_empty = (what & EV_TIMEOUT) != 0;
+	if (what & EV_TIMEOUT) {
 		s->again = false;
 		if (in_used(s) > 0 && !s->paused)
 			events |= STREAM_DATA;
@@ -258,6 +258,7 @@ int stream_new(struct loop *l, int fd, void (*on_event)(void *arg, unsigned even
 	s->on_event = on_event;
 	s->arg = arg;
 	event_assign(&s->ev_read, loop_base(l), fd, EV_READ | EV_PERSIST, on_read, s);
+	event_assign(&s->ev_again, loop_base(l), -1, 0, on_read, s);
 	event_assign(&s->ev_write, loop_base(l), fd, EV_WRITE | EV_PERSIST, on_write, s);
 	update_interest(s);
 	*ret = s;
@@ -287,6 +288,7 @@ static void bury(struct stream *s)
 	s->dead = true;
 	event_del(&s->ev_read);
 	event_del(&s->ev_write);
+	event_del(&s->ev_again);
 	loop_bury(s->loop, s, free_stream);
 }
 

@@ -1,0 +1,658 @@
+/*
+ * Streams over socket pairs, plain and TLS: what is delivered, what is kept, what is bounded, and
+ * how it ends. Each test runs a real loop until a condition holds or a bounded number of turns is
+ * over.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "certs/signer.h"
+#include "certs/trust.h"
+#include "logging/limits.h"
+#include "proxy/net/stream.h"
+
+struct side {
+	struct loop *loop;
+	struct stream *s;
+	unsigned seen; /* all events so far */
+	size_t got;    /* bytes consumed */
+	uint32_t sum;  /* of them */
+	size_t leave;  /* do not consume more than this a callback; 0: all */
+	bool stop_on_event;
+};
+
+static struct loop *loop;
+static struct timer guard;
+static bool timed_out;
+
+static void on_guard(void *arg)
+{
+	(void)arg;
+	timed_out = true;
+	loop_stop(loop);
+}
+
+static void on_event(void *arg, unsigned events)
+{
+	struct side *d = arg;
+	struct str in = stream_data(d->s);
+	size_t n = d->leave && in.n > d->leave ? d->leave : in.n;
+
+	d->seen |= events;
+	for (size_t i = 0; i < n; i++)
+		d->sum = d->sum * 31 + (unsigned char)in.p[i];
+	d->got += n;
+	stream_consume(d->s, n);
+	if (d->stop_on_event)
+		loop_stop(loop);
+}
+
+static void on_tick(void *arg)
+{
+	(void)arg;
+	loop_stop(loop);
+}
+
+/* Runs the loop for some ms: for "nothing more happens". */
+static void run_ms(unsigned ms)
+{
+	struct timer t;
+
+	assert_int_equal(timer_init(&t, loop, on_tick, NULL), 0);
+	timer_arm(&t, ms);
+	loop_run(loop);
+	timer_clear(&t);
+}
+
+/* Runs until *value reaches want, in small slices; at most 5 s. */
+#define RUN_UNTIL(cond)                                                                            \
+	do {                                                                                       \
+		for (int turn = 0; turn < 500 && !(cond); turn++)                                  \
+			run_ms(10);                                                                \
+		assert_true(cond);                                                                 \
+	} while (0)
+
+static void pair(struct side *a, int *ret_raw)
+{
+	int fds[2];
+	struct err e = ERR_INIT;
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds),
+			 0);
+	memset(a, 0, sizeof(*a));
+	assert_int_equal(stream_new(loop, fds[0], on_event, a, &a->s, &e), 0);
+	*ret_raw = fds[1];
+}
+
+static void pair_streams(struct side *a, struct side *b)
+{
+	int raw;
+	struct err e = ERR_INIT;
+
+	pair(a, &raw);
+	memset(b, 0, sizeof(*b));
+	assert_int_equal(stream_new(loop, raw, on_event, b, &b->s, &e), 0);
+}
+
+static int setup(void **state)
+{
+	struct err e = ERR_INIT;
+
+	(void)state;
+	timed_out = false;
+	return loop_new(&loop, &e) < 0 || timer_init(&guard, loop, on_guard, NULL) < 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	timer_clear(&guard);
+	loop_free(loop);
+	return 0;
+}
+
+static void test_data_and_eof(void **state)
+{
+	struct side a;
+	int raw;
+
+	(void)state;
+	pair(&a, &raw);
+	assert_int_equal(write(raw, "hello", 5), 5);
+	RUN_UNTIL(a.got == 5);
+	assert_int_equal(a.seen, STREAM_DATA);
+	close(raw);
+	RUN_UNTIL(a.seen & STREAM_EOF);
+	assert_false(a.seen & STREAM_ERROR);
+	assert_true(stream_at_eof(a.s));
+	assert_int_equal(stream_bytes_in(a.s), 5);
+	stream_close(a.s);
+}
+
+static void test_leftover_is_kept(void **state)
+{
+	struct side a;
+	int raw;
+
+	(void)state;
+	pair(&a, &raw);
+	a.leave = 2;
+	assert_int_equal(write(raw, "abcdef", 6), 6);
+	RUN_UNTIL(a.got == 2);
+	run_ms(20);
+	assert_int_equal(a.got, 2); /* no event without something new */
+	assert_int_equal(stream_data(a.s).n, 4);
+	assert_memory_equal(stream_data(a.s).p, "cdef", 4);
+	assert_int_equal(write(raw, "g", 1), 1);
+	RUN_UNTIL(a.got == 4);
+	assert_memory_equal(stream_data(a.s).p, "efg", 3);
+	stream_close(a.s);
+	close(raw);
+}
+
+static void test_input_is_bounded(void **state)
+{
+	struct side a;
+	char block[4096];
+	int raw;
+	size_t sent = 0;
+
+	(void)state;
+	memset(block, 'x', sizeof(block));
+	pair(&a, &raw);
+	stream_set_owner(a.s, on_event, &a);
+	a.leave = 1; /* one byte a callback: all but starves it */
+	for (int i = 0; i < 2000; i++) {
+		ssize_t n = write(raw, block, sizeof(block));
+		if (n > 0)
+			sent += (size_t)n;
+		if (i % 20 == 0)
+			run_ms(1);
+	}
+	assert_true(stream_data(a.s).n <= LIMIT_STREAM_IN_BYTES);
+	assert_true(stream_data(a.s).n > LIMIT_STREAM_IN_BYTES / 2);
+	/* Taken up again, everything arrives. */
+	a.leave = 0;
+	size_t had = stream_data(a.s).n;
+	a.got += had;
+	stream_consume(a.s, had);
+	RUN_UNTIL(a.got == sent);
+	stream_close(a.s);
+	close(raw);
+}
+
+static void test_pause_and_resume(void **state)
+{
+	struct side a;
+	int raw;
+
+	(void)state;
+	pair(&a, &raw);
+	stream_pause(a.s);
+	assert_int_equal(write(raw, "abc", 3), 3);
+	close(raw);
+	run_ms(20);
+	assert_int_equal(a.seen, 0);
+	stream_resume(a.s);
+	RUN_UNTIL(a.got == 3 && (a.seen & STREAM_EOF));
+	stream_close(a.s);
+}
+
+static void test_write_keeps_the_rest(void **state)
+{
+	struct side a;
+	char *big = calloc(1, LIMIT_STREAM_OUT_BYTES);
+	int raw, small = 4096;
+	size_t room, read_n = 0, total = 0;
+	char buf[65536];
+
+	(void)state;
+	pair(&a, &raw);
+	setsockopt(stream_fd(a.s), SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
+	for (int i = 0; i < 4 && (room = stream_room(a.s)) > 0; i++) {
+		stream_write(a.s, str_from(big, room));
+		total += room;
+	}
+	assert_true(stream_pending(a.s) > 0);
+	assert_true(stream_pending(a.s) <= LIMIT_STREAM_OUT_BYTES);
+	assert_int_equal(stream_room(a.s) + stream_pending(a.s), LIMIT_STREAM_OUT_BYTES);
+	run_ms(10);
+	assert_false(a.seen & STREAM_DRAINED);
+	for (int i = 0; i < 1000 && read_n < total; i++) {
+		ssize_t n = read(raw, buf, sizeof(buf));
+		if (n > 0)
+			read_n += (size_t)n;
+		run_ms(1);
+	}
+	assert_int_equal(read_n, total);
+	assert_true(a.seen & STREAM_DRAINED);
+	assert_int_equal(stream_pending(a.s), 0);
+	stream_close(a.s);
+	close(raw);
+	free(big);
+}
+
+static void test_shutdown_waits_for_pending(void **state)
+{
+	struct side a;
+	char buf[65536];
+	char *big = calloc(1, 100000);
+	int raw, small = 4096;
+	size_t read_n = 0;
+	ssize_t n = 1;
+
+	(void)state;
+	pair(&a, &raw);
+	setsockopt(stream_fd(a.s), SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
+	stream_write(a.s, str_from(big, 100000));
+	stream_shutdown(a.s);
+	stream_write(a.s, STR("never sent"));
+	for (int i = 0; i < 1000 && n != 0; i++) {
+		n = read(raw, buf, sizeof(buf));
+		if (n > 0)
+			read_n += (size_t)n;
+		run_ms(1);
+	}
+	assert_int_equal(n, 0);
+	assert_int_equal(read_n, 100000);
+	/* The other direction still works. */
+	assert_int_equal(write(raw, "late", 4), 4);
+	RUN_UNTIL(a.got == 4);
+	stream_close(a.s);
+	close(raw);
+	free(big);
+}
+
+static void test_answer_is_read_after_a_failed_write(void **state)
+{
+	struct side a;
+	int raw;
+
+	(void)state;
+	pair(&a, &raw);
+	assert_int_equal(write(raw, "early answer", 12), 12);
+	close(raw);
+	stream_write(a.s, STR("into the void"));
+	stream_write(a.s, STR("again"));
+	RUN_UNTIL(a.seen & (STREAM_EOF | STREAM_ERROR));
+	assert_int_equal(a.got, 12);
+	stream_close(a.s);
+}
+
+static void test_close_within_callback(void **state);
+
+static void closing_event(void *arg, unsigned events)
+{
+	struct side *d = arg;
+
+	d->seen |= events;
+	stream_close(d->s);
+	d->s = NULL;
+}
+
+static void test_close_within_callback(void **state)
+{
+	struct side a;
+	int raw;
+
+	(void)state;
+	pair(&a, &raw);
+	stream_set_owner(a.s, closing_event, &a);
+	assert_int_equal(write(raw, "abc", 3), 3);
+	RUN_UNTIL(a.s == NULL);
+	assert_int_equal(a.seen, STREAM_DATA);
+	close(raw);
+}
+
+static void test_detach(void **state)
+{
+	struct side a;
+	int raw, fd;
+	char buf[8];
+
+	(void)state;
+	pair(&a, &raw);
+	fd = stream_detach(a.s);
+	assert_true(fd >= 0);
+	run_ms(5);
+	assert_int_equal(write(raw, "x", 1), 1);
+	assert_int_equal(read(fd, buf, sizeof(buf)), 1);
+	close(fd);
+	close(raw);
+}
+
+/* ---- TLS ---- */
+
+static struct ca *ca;
+static struct signer *signer;
+static struct trust *trust;
+static char ca_path[] = "/tmp/stile-stream-XXXXXX";
+
+static void keep_leaf(void *arg, struct leaf *leaf, const struct err *e)
+{
+	(void)e;
+	*(struct leaf **)arg = leaf;
+}
+
+static int setup_tls(void **state)
+{
+	struct err e = ERR_INIT;
+	struct strbuf pem;
+	char *sources[] = {ca_path};
+	int fd = mkstemp(ca_path);
+
+	(void)state;
+	strbuf_init(&pem, 65536);
+	if (ca_new_memory(1, &ca, &e) < 0 || signer_new(ca, 8, &signer, &e) < 0 ||
+	    ca_add_pem(ca, &pem, &e) < 0 || write(fd, pem.data, pem.len) != (ssize_t)pem.len)
+		return -1;
+	close(fd);
+	strbuf_clear(&pem);
+	return trust_new(sources, 1, &trust, &e);
+}
+
+static int teardown_tls(void **state)
+{
+	(void)state;
+	unlink(ca_path);
+	trust_unref(trust);
+	signer_free(signer);
+	ca_unref(ca);
+	return 0;
+}
+
+static SSL *server_ssl(void)
+{
+	struct leaf *leaf = NULL;
+	struct leaf_name name = {.text = STR("origin.test")};
+	struct err e = ERR_INIT;
+	SSL *ssl = NULL;
+
+	signer_get(signer, &name, keep_leaf, &leaf);
+	assert_non_null(leaf);
+	assert_int_equal(signer_server_new(signer, leaf, STR("\x08http/1.1"), &ssl, &e), 0);
+	leaf_unref(leaf);
+	return ssl;
+}
+
+static SSL *client_ssl(const char *host)
+{
+	struct err e = ERR_INIT;
+	SSL *ssl = NULL;
+
+	assert_int_equal(trust_client_new(trust, host, NULL, 0, STR("\x08http/1.1"), STR("k"), &ssl,
+					  &e),
+			 0);
+	return ssl;
+}
+
+static void tls_pair(struct side *c, struct side *s)
+{
+	struct err e = ERR_INIT;
+
+	pair_streams(c, s);
+	assert_int_equal(stream_start_tls(s->s, server_ssl(), &e), 0);
+	assert_int_equal(stream_start_tls(c->s, client_ssl("origin.test"), &e), 0);
+	RUN_UNTIL((c->seen & STREAM_HANDSHAKED) && (s->seen & STREAM_HANDSHAKED));
+}
+
+static void test_tls_both_ways(void **state)
+{
+	struct side c, s;
+
+	(void)state;
+	tls_pair(&c, &s);
+	stream_write(c.s, STR("request"));
+	RUN_UNTIL(s.got == 7);
+	stream_write(s.s, STR("an answer"));
+	RUN_UNTIL(c.got == 9);
+	stream_shutdown(s.s);
+	RUN_UNTIL(c.seen & STREAM_EOF);
+	assert_false(c.seen & STREAM_ERROR);
+	stream_close(c.s);
+	stream_close(s.s);
+}
+
+/* Four megabytes with a consumer that takes 1000 bytes at a time: every byte, in order, bounded. */
+static void test_tls_bulk_with_slow_consumer(void **state)
+{
+	struct side c, s;
+	size_t total = 4 << 20, sent = 0;
+	uint32_t sum = 0;
+	char *block = malloc(LIMIT_STREAM_OUT_BYTES);
+
+	(void)state;
+	tls_pair(&c, &s);
+	s.leave = 1000;
+	while (s.got < total) {
+		size_t room = stream_room(c.s);
+
+		if (room > total - sent)
+			room = total - sent;
+		for (size_t i = 0; i < room; i++) {
+			block[i] = (char)(sent + i * 7);
+			sum = sum * 31 + (unsigned char)block[i];
+		}
+		stream_write(c.s, str_from(block, room));
+		sent += room;
+		assert_true(stream_data(s.s).n <= LIMIT_STREAM_IN_BYTES);
+		run_ms(1);
+		/* what is left over is drained from outside too */
+		struct str in = stream_data(s.s);
+		for (size_t i = 0; i < in.n; i++)
+			s.sum = s.sum * 31 + (unsigned char)in.p[i];
+		s.got += in.n;
+		stream_consume(s.s, in.n);
+	}
+	assert_int_equal(s.got, total);
+	assert_int_equal(s.sum, sum);
+	stream_close(c.s);
+	stream_close(s.s);
+	free(block);
+}
+
+static void test_tls_truncation_is_an_error(void **state)
+{
+	struct side c, s;
+
+	(void)state;
+	tls_pair(&c, &s);
+	stream_write(s.s, STR("half"));
+	RUN_UNTIL(c.got == 4);
+	shutdown(stream_fd(s.s), SHUT_WR); /* FIN without close_notify */
+	RUN_UNTIL(c.seen & STREAM_ERROR);
+	assert_true(stream_error_is_tls(c.s));
+	stream_close(c.s);
+	stream_close(s.s);
+}
+
+/* The ClientHello was looked at, byte by byte, before TLS began. */
+static void test_tls_after_peeking(void **state)
+{
+	struct side c, s;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	pair_streams(&c, &s);
+	s.leave = (size_t)-1; /* consume nothing: see below */
+	stream_pause(s.s);
+	assert_int_equal(stream_start_tls(c.s, client_ssl("origin.test"), &e), 0);
+	run_ms(20);
+	stream_resume(s.s);
+	stream_pause(s.s);
+	assert_int_equal(stream_start_tls(s.s, server_ssl(), &e), 0);
+	stream_resume(s.s);
+	RUN_UNTIL((c.seen & STREAM_HANDSHAKED) && (s.seen & STREAM_HANDSHAKED));
+	stream_close(c.s);
+	stream_close(s.s);
+}
+
+static void holding_event(void *arg, unsigned events)
+{
+	struct side *d = arg;
+
+	d->seen |= events;
+}
+
+static void test_tls_fed_with_buffered_input(void **state)
+{
+	struct side c, s;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	pair_streams(&c, &s);
+	stream_set_owner(s.s, holding_event, &s);
+	assert_int_equal(stream_start_tls(c.s, client_ssl("origin.test"), &e), 0);
+	RUN_UNTIL(stream_data(s.s).n > 100);
+	assert_int_equal((unsigned char)stream_data(s.s).p[0], 0x16);
+	assert_int_equal(stream_start_tls(s.s, server_ssl(), &e), 0);
+	RUN_UNTIL((c.seen & STREAM_HANDSHAKED) && (s.seen & STREAM_HANDSHAKED));
+	stream_set_owner(s.s, on_event, &s);
+	stream_write(c.s, STR("inside"));
+	RUN_UNTIL(s.got == 6);
+	stream_close(c.s);
+	stream_close(s.s);
+}
+
+static void test_tls_wrong_name_fails(void **state)
+{
+	struct side c, s;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	pair_streams(&c, &s);
+	assert_int_equal(stream_start_tls(s.s, server_ssl(), &e), 0);
+	assert_int_equal(stream_start_tls(c.s, client_ssl("other.test"), &e), 0);
+	RUN_UNTIL(c.seen & STREAM_ERROR);
+	assert_false(c.seen & STREAM_HANDSHAKED);
+	stream_close(c.s);
+	stream_close(s.s);
+}
+
+/* Pausing with records inside OpenSSL loses nothing and does not spin. */
+static void test_tls_pause_with_pending(void **state)
+{
+	struct side c, s;
+	char *block = calloc(1, 100000);
+
+	(void)state;
+	tls_pair(&c, &s);
+	stream_pause(s.s);
+	stream_write(c.s, str_from(block, 100000));
+	run_ms(20);
+	assert_int_equal(s.got, 0);
+	stream_resume(s.s);
+	RUN_UNTIL(s.got == 100000);
+	stream_close(c.s);
+	stream_close(s.s);
+	free(block);
+}
+
+static void test_cork_gathers(void **state)
+{
+	struct side a;
+	int raw;
+	char buf[64];
+
+	(void)state;
+	pair(&a, &raw);
+	stream_cork(a.s);
+	stream_write(a.s, STR("one "));
+	stream_write(a.s, STR("two"));
+	assert_int_equal(read(raw, buf, sizeof(buf)), -1);
+	assert_int_equal(errno, EAGAIN);
+	stream_uncork(a.s);
+	assert_int_equal(read(raw, buf, sizeof(buf)), 7);
+	stream_close(a.s);
+	close(raw);
+}
+
+/* ---- the loop itself ---- */
+
+static int fired;
+
+static void on_fire(void *arg)
+{
+	(void)arg;
+	fired++;
+}
+
+static void test_timers_are_exact_though_lazy(void **state)
+{
+	struct timer t;
+	int64_t begun;
+
+	(void)state;
+	fired = 0;
+	assert_int_equal(timer_init(&t, loop, on_fire, NULL), 0);
+	timer_arm(&t, 10);
+	timer_arm(&t, 60); /* moved away: the heap still says 10 */
+	run_ms(35);
+	assert_int_equal(fired, 0);
+	begun = loop_clock_us(loop);
+	RUN_UNTIL(fired == 1);
+	assert_true(loop_clock_us(loop) - begun < 2000000);
+	timer_arm(&t, 5);
+	timer_stop(&t);
+	run_ms(20);
+	assert_int_equal(fired, 1);
+	timer_arm(&t, 1000);
+	timer_arm(&t, 5); /* moved nearer */
+	RUN_UNTIL(fired == 2);
+	timer_clear(&t);
+}
+
+static void on_post(void *arg)
+{
+	(*(int *)arg)++;
+}
+
+static void test_mailbox(void **state)
+{
+	int n = 0;
+
+	(void)state;
+	for (int i = 0; i < 100; i++)
+		assert_int_equal(loop_post(loop, on_post, &n), 0);
+	RUN_UNTIL(n == 100);
+}
+
+int main(void)
+{
+	const struct CMUnitTest plain[] = {
+		cmocka_unit_test_setup_teardown(test_data_and_eof, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_leftover_is_kept, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_input_is_bounded, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_pause_and_resume, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_write_keeps_the_rest, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_shutdown_waits_for_pending, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_answer_is_read_after_a_failed_write, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_close_within_callback, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_detach, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_cork_gathers, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_timers_are_exact_though_lazy, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_mailbox, setup, teardown),
+	};
+	const struct CMUnitTest tls[] = {
+		cmocka_unit_test_setup_teardown(test_tls_both_ways, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_tls_bulk_with_slow_consumer, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_tls_truncation_is_an_error, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_tls_after_peeking, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_tls_fed_with_buffered_input, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_tls_wrong_name_fails, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_tls_pause_with_pending, setup, teardown),
+	};
+	int failed = cmocka_run_group_tests_name("stream: plain", plain, NULL, NULL);
+
+	failed += cmocka_run_group_tests_name("stream: tls", tls, setup_tls, teardown_tls);
+	return failed;
+}
