@@ -67,12 +67,91 @@ $(BUILD)/stile: $(BUILD)/proxy/main.o $(call libs,cli)
 	$(Q)$(CC) $(LDFLAGS) $(CFLAGS) -o $@ $< $(call libs,cli) $(PKG_LIBS)
 
 # Installs Debian packages when one is missing; needs root or sudo only then.
-.PHONY: deps
+.PHONY: deps test-deps lint-deps
 deps:
 	@sh tests/install-deps.sh build
+test-deps:
+	@sh tests/install-deps.sh test
+lint-deps:
+	@sh tests/install-deps.sh lint
 
-.PHONY: unit
-unit: $(UNIT_TESTS)
+.PHONY: help
+help:
+	@echo "make            build $(BUILD)/stile"
+	@echo "make demo       build, then show stile at work in a sandbox"
+	@echo "make test       unit and integration tests"
+	@echo "make unit       unit tests alone"
+	@echo "make integration  integration tests alone (T=tests/integration/test_x.py picks some)"
+	@echo "make asan       all tests under AddressSanitizer and UBSan"
+	@echo "make tsan       all tests under ThreadSanitizer"
+	@echo "make lint       clang-format, clang-tidy, cppcheck, layers, banned functions"
+	@echo "make strace     the system calls of one forwarded request"
+	@echo "make install    into DESTDIR/PREFIX ($(PREFIX))"
+	@echo "make clean      remove build folders"
+
+# ---- tests ----
+PYTHON ?= /usr/bin/python3
+T      ?= tests/integration
+JOBS   ?= 4
+
+.PHONY: test unit unit-build integration demo
+test: test-deps
+	@$(MAKE) --no-print-directory unit integration
+unit-build: $(UNIT_TESTS)
+unit: test-deps
+	@$(MAKE) --no-print-directory unit-build
 	@set -e; for t in $(UNIT_TESTS); do echo "== $$t"; $$t; done
+integration: test-deps all
+	STILE=$(abspath $(BUILD)/stile) $(PYTHON) -m pytest -q -n $(JOBS) --dist loadgroup -p no:cacheprovider $(T)
+demo: test-deps
+	@$(MAKE) --no-print-directory all
+	@STILE=$(abspath $(BUILD)/stile) bash tests/demo.sh
+
+ASAN := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+TSAN := -O1 -g -fsanitize=thread -fno-omit-frame-pointer
+.PHONY: asan tsan
+asan: test-deps
+	@ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1 \
+		$(MAKE) --no-print-directory BUILD=build-asan OPT="$(ASAN)" unit integration
+tsan: test-deps
+	@TSAN_OPTIONS=halt_on_error=0:second_deadlock_stack=1 \
+		$(MAKE) --no-print-directory BUILD=build-tsan OPT="$(TSAN)" unit integration
+
+.PHONY: strace
+strace: test-deps all
+	@STILE=$(abspath $(BUILD)/stile) $(PYTHON) tests/bench/syscalls.py
+
+# ---- lint ----
+SOURCES = $(shell git ls-files '*.c' '*.h')
+.PHONY: lint
+lint: lint-deps
+	@echo "clang-format"; clang-format --dry-run --Werror $(SOURCES)
+	@echo "layers and banned functions"; sh tests/lint.sh
+	@echo "cppcheck"; cppcheck -q -j 2 --std=c11 --enable=warning,performance,portability --inline-suppr \
+		--suppressions-list=tests/cppcheck.txt --error-exitcode=1 -I. -D_GNU_SOURCE $(SRC_ALL)
+	@echo "clang-tidy"; printf '%s\n' $(SRC_ALL) | xargs -P 2 -n 4 clang-tidy --quiet \
+		--warnings-as-errors='*' --config-file=tests/clang-tidy.yaml \
+		-- -std=c17 -I. -D_GNU_SOURCE -DSTILE_VERSION='"x"' $(PKG_CFLAGS) 2>/dev/null
+
+# ---- install ----
+INSTALL ?= install
+.PHONY: install
+install: all
+	$(INSTALL) -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 \
+		$(DESTDIR)$(PREFIX)/share/man/man5 $(DESTDIR)$(PREFIX)/lib/systemd/system \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions \
+		$(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	$(INSTALL) -m 755 $(BUILD)/stile $(DESTDIR)$(PREFIX)/bin/stile
+	$(INSTALL) -m 644 proxy/man/stile.1 $(DESTDIR)$(PREFIX)/share/man/man1/stile.1
+	$(INSTALL) -m 644 proxy/man/stile.yaml.5 $(DESTDIR)$(PREFIX)/share/man/man5/stile.yaml.5
+	sed 's|@PREFIX@|$(PREFIX)|g' proxy/systemd/stile.service > $(BUILD)/stile.service
+	$(INSTALL) -m 644 $(BUILD)/stile.service $(DESTDIR)$(PREFIX)/lib/systemd/system/stile.service
+	$(INSTALL) -m 644 proxy/completions/stile.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/stile
+	$(INSTALL) -m 644 proxy/completions/_stile $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_stile
+	$(INSTALL) -m 644 proxy/completions/stile.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/stile.fish
+
+.PHONY: clean
+clean:
+	rm -rf build build-*
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
