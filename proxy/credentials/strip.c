@@ -97,7 +97,7 @@ static const char *const query_keys[] = {"accesskey",
 					 "xamzsecuritytoken",
 					 "xamzsignature",
 					 "xapikey",
-					 "xauthtoken"
+					 "xauthtoken",
 					 "xgoogcredential",
 					 "xgoogsignature"};
 
