@@ -85,13 +85,15 @@ X509 *ca_make_cert(EVP_PKEY *key, unsigned days, struct err *e)
 	return NULL;
 }
 
-/* Both stacks empty; takes a count of cert and key. */
-static int ca_new(X509 *cert, EVP_PKEY *key, struct ca **ret, struct err *e)
+/* Both stacks empty; takes a count of cert and key. NULL when memory is out. */
+static struct ca *ca_new(X509 *cert, EVP_PKEY *key, struct err *e)
 {
 	struct ca *ca = calloc(1, sizeof(*ca));
 
-	if (!ca)
-		return err_set(e, "out of memory");
+	if (!ca) {
+		err_set(e, "out of memory");
+		return NULL;
+	}
 	atomic_init(&ca->refs, 1);
 	ca->rest = sk_X509_new_null();
 	ca->chain = sk_X509_new_null();
@@ -101,26 +103,29 @@ static int ca_new(X509 *cert, EVP_PKEY *key, struct ca **ret, struct err *e)
 		ca->key = key;
 	if (!ca->rest || !ca->chain || !ca->cert || !ca->key) {
 		ca_unref(ca);
-		return err_set(e, "out of memory");
+		err_set(e, "out of memory");
+		return NULL;
 	}
-	*ret = ca;
-	return 0;
+	return ca;
 }
 
 int ca_new_memory(unsigned days, struct ca **ret, struct err *e)
 {
 	EVP_PKEY *key = ca_make_key();
-	X509 *cert = NULL;
-	int rc = -1;
+	struct ca *ca = NULL;
+	X509 *cert;
 
 	if (!key)
 		return tls_err(e, REASON_NONE, "cannot make the CA's key");
 	cert = ca_make_cert(key, days, e);
 	if (cert)
-		rc = ca_new(cert, key, ret, e);
+		ca = ca_new(cert, key, e);
 	X509_free(cert);
 	EVP_PKEY_free(key);
-	return rc;
+	if (!ca)
+		return -1;
+	*ret = ca;
+	return 0;
 }
 
 static int check_cert(X509 *x, EVP_PKEY *key, struct err *e)
@@ -193,9 +198,10 @@ int ca_from_pem(struct str pem, EVP_PKEY *key, struct ca **ret, struct err *e)
 		tls_err(e, REASON_NONE, "no certificate can be read");
 		goto out;
 	}
-	if (check_cert(cert, key, e) != 0 || ca_new(cert, key, &ca, e) != 0)
+	if (check_cert(cert, key, e) != 0)
 		goto out;
-	if (read_rest(bio, ca, e) != 0)
+	ca = ca_new(cert, key, e);
+	if (!ca || read_rest(bio, ca, e) != 0)
 		goto out;
 	if (fill_chain(ca) != 0) {
 		err_set(e, "out of memory");

@@ -42,9 +42,9 @@ int lru_new(size_t max, void (*value_free)(void *value), struct lru **ret, struc
 	if (!l)
 		return err_set(e, "out of memory");
 	l->max = max ? max : 1;
-	while (buckets < l->max && buckets < SIZE_MAX / 2 / sizeof(*l->buckets))
+	while (buckets < l->max && buckets < SIZE_MAX / 2 / sizeof(struct entry *))
 		buckets *= 2;
-	l->buckets = calloc(buckets, sizeof(*l->buckets));
+	l->buckets = calloc(buckets, sizeof(struct entry *));
 	if (!l->buckets || RAND_bytes((unsigned char *)&l->seed, sizeof(l->seed)) != 1) {
 		lru_free(l);
 		return err_set(e, "out of memory");
