@@ -1,0 +1,329 @@
+/*
+ * The compiled policy and its decisions; see policy.h. The rules are an array in file order,
+ * index.c finds those that speak of a host, and what is here picks among them.
+ */
+#include "policy/policy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/index.h"
+
+struct policy {
+	/* owned */
+	char *name, *file, *version;
+	struct rule *rules;
+	struct index *index;
+	/* plain */
+	size_t rules_n;
+	int refs; /* atomic */
+};
+
+static void rule_clear(struct rule *r)
+{
+	for (size_t i = 0; i < r->targets_n; i++)
+		pattern_free(r->targets[i].path);
+	for (size_t i = 0; i < r->methods_n; i++)
+		free(r->methods[i]);
+	free(r->targets);
+	free(r->methods);
+	free(r->ranges);
+	free(r->name);
+	free(r->credential);
+}
+
+static void policy_free(struct policy *p)
+{
+	for (size_t i = 0; i < p->rules_n; i++)
+		rule_clear(&p->rules[i]);
+	free(p->rules);
+	index_free(p->index);
+	free(p->name);
+	free(p->file);
+	free(p->version);
+	free(p);
+}
+
+int policy_new(const char *name, const char *file, const char *version, struct rule *rules,
+	       size_t rules_n, struct policy **ret, struct err *e)
+{
+	struct policy *p = calloc(1, sizeof(*p));
+
+	if (!p) {
+		for (size_t i = 0; i < rules_n; i++)
+			rule_clear(&rules[i]);
+		free(rules);
+		return err_set(e, "out of memory");
+	}
+	p->refs = 1;
+	p->rules = rules;
+	p->rules_n = rules_n;
+	p->name = str_dup(str_from_c(name));
+	p->file = str_dup(str_from_c(file));
+	p->version = str_dup(str_from_c(version));
+	for (size_t i = 0; i < rules_n; i++)
+		rules[i].file = p->file;
+	p->index = index_new(rules, rules_n);
+	if (!p->name || !p->file || !p->version || !p->index) {
+		policy_free(p);
+		return err_set(e, "out of memory");
+	}
+	*ret = p;
+	return 0;
+}
+
+struct policy *policy_ref(struct policy *p)
+{
+	__atomic_add_fetch(&p->refs, 1, __ATOMIC_RELAXED);
+	return p;
+}
+
+void policy_unref(struct policy *p)
+{
+	if (p && __atomic_sub_fetch(&p->refs, 1, __ATOMIC_ACQ_REL) == 0)
+		policy_free(p);
+}
+
+const char *policy_name(const struct policy *p)
+{
+	return p->name;
+}
+
+const char *policy_version(const struct policy *p)
+{
+	return p->version;
+}
+
+size_t policy_rules_n(const struct policy *p)
+{
+	return p->rules_n;
+}
+
+const struct rule *policy_rule(const struct policy *p, size_t i)
+{
+	return i < p->rules_n ? &p->rules[i] : NULL;
+}
+
+/* ---- matching one target ---- */
+
+static bool has_port(const struct target *t, uint16_t port)
+{
+	return port >= t->port_first && port <= t->port_last;
+}
+
+static bool has_method(const struct rule *r, struct str method)
+{
+	if (!r->methods)
+		return true;
+	for (size_t i = 0; i < r->methods_n; i++) {
+		struct str m = str_from_c(r->methods[i]);
+
+		if (str_eq(m, method) || (str_eq(m, STR("GET")) && str_eq(method, STR("HEAD"))))
+			return true;
+	}
+	return false;
+}
+
+static bool allows(const struct index_entry *en, const struct policy_request *q)
+{
+	const struct target *t = en->target;
+
+	/* What only a tunnel may carry is not admitted as a request that we read. */
+	return en->rule->tls == RULE_TLS_INSPECT && t->scheme == q->scheme &&
+	       has_port(t, q->port) && has_method(en->rule, q->method) &&
+	       (!t->path || pattern_match(t->path, q->path));
+}
+
+/* The forms of the path are made for the first deny that needs them. */
+static bool denies(const struct index_entry *en, const struct policy_request *q,
+		   struct pattern_forms **forms, bool *made)
+{
+	const struct target *t = en->target;
+
+	if (t->scheme != q->scheme || !has_port(t, q->port) || !has_method(en->rule, q->method))
+		return false;
+	if (!t->path)
+		return true;
+	if (!*made) {
+		*forms = pattern_forms_new(q->path);
+		*made = true;
+	}
+	return pattern_match_forms(t->path, *forms);
+}
+
+void policy_decide(const struct policy *p, const struct policy_request *q,
+		   struct policy_decision *ret)
+{
+	const struct index_entry *lists[INDEX_LISTS_MAX];
+	size_t n = index_find(p->index, q->host, lists);
+	const struct rule *allow = NULL, *deny = NULL;
+	struct pattern_forms *forms = NULL;
+	bool made = false;
+
+	*ret = (struct policy_decision){.reason = REASON_NO_RULE};
+	if (str_eq(q->method, STR("TRACE"))) {
+		ret->reason = REASON_METHOD_REFUSED;
+		return;
+	}
+	for (size_t i = 0; i < n; i++)
+		for (const struct index_entry *en = lists[i]; en; en = en->next) {
+			const struct rule **best = en->rule->effect == RULE_DENY ? &deny : &allow;
+
+			if (*best && (*best)->order <= en->rule->order)
+				continue;
+			if (en->rule->effect == RULE_DENY ? denies(en, q, &forms, &made)
+							  : allows(en, q))
+				*best = en->rule;
+		}
+	pattern_forms_free(forms);
+	if (deny) {
+		ret->reason = REASON_DENIED_BY_RULE;
+		ret->rule = deny;
+	} else if (allow) {
+		ret->allow = true;
+		ret->reason = REASON_NONE;
+		ret->rule = allow;
+	}
+}
+
+/* ---- CONNECT ---- */
+
+static void keep_first(const struct rule **best, const struct rule *r)
+{
+	if (!*best || r->order < (*best)->order)
+		*best = r;
+}
+
+/* What the denies of this host and port close. A deny that names a path or methods leaves what can
+ * be read to policy_decide, and closes what cannot. */
+struct closed {
+	const struct rule *https, *http, *opaque_https, *tcp;
+};
+
+static void note_deny(struct closed *c, const struct index_entry *en)
+{
+	bool whole = !en->target->path && !en->rule->methods;
+
+	switch (en->target->scheme) {
+	case SCHEME_HTTPS:
+		if (whole)
+			keep_first(&c->https, en->rule);
+		keep_first(&c->opaque_https, en->rule);
+		keep_first(&c->tcp, en->rule);
+		return;
+	case SCHEME_HTTP:
+		if (whole)
+			keep_first(&c->http, en->rule);
+		keep_first(&c->tcp, en->rule);
+		return;
+	case SCHEME_TCP: keep_first(&c->tcp, en->rule); return;
+	case SCHEME_NONE: return;
+	}
+}
+
+static void note_allow(struct policy_connect *m, const struct index_entry *en)
+{
+	switch (en->target->scheme) {
+	case SCHEME_HTTPS:
+		if (en->rule->tls == RULE_TLS_PASSTHROUGH)
+			keep_first(&m->passthrough, en->rule);
+		else
+			keep_first(&m->inspect, en->rule);
+		return;
+	case SCHEME_HTTP: keep_first(&m->http, en->rule); return;
+	case SCHEME_TCP: keep_first(&m->tcp, en->rule); return;
+	case SCHEME_NONE: return;
+	}
+}
+
+static void close_by(const struct rule **rule, const struct rule *deny,
+		     const struct rule **ret_deny)
+{
+	if (!*rule || !deny)
+		return;
+	*rule = NULL;
+	keep_first(ret_deny, deny);
+}
+
+void policy_decide_connect(const struct policy *p, const struct host *host, uint16_t port,
+			   struct policy_connect *ret)
+{
+	const struct index_entry *lists[INDEX_LISTS_MAX];
+	size_t n = index_find(p->index, host, lists);
+	struct closed c = {0};
+
+	*ret = (struct policy_connect){.reason = REASON_NO_RULE};
+	for (size_t i = 0; i < n; i++)
+		for (const struct index_entry *en = lists[i]; en; en = en->next) {
+			if (!has_port(en->target, port))
+				continue;
+			if (en->rule->effect == RULE_DENY)
+				note_deny(&c, en);
+			else
+				note_allow(ret, en);
+		}
+	/* Of the https rules the first in file order says how. */
+	if (ret->inspect && ret->passthrough) {
+		if (ret->inspect->order < ret->passthrough->order)
+			ret->passthrough = NULL;
+		else
+			ret->inspect = NULL;
+	}
+	close_by(&ret->inspect, c.https, &ret->deny);
+	close_by(&ret->passthrough, c.opaque_https, &ret->deny);
+	close_by(&ret->http, c.http, &ret->deny);
+	close_by(&ret->tcp, c.tcp, &ret->deny);
+	ret->allow = ret->inspect || ret->passthrough || ret->http || ret->tcp;
+	if (ret->allow)
+		ret->reason = REASON_NONE;
+	else if (ret->deny)
+		ret->reason = REASON_DENIED_BY_RULE;
+}
+
+bool policy_admits_name(const struct policy *p, const struct host *host)
+{
+	const struct index_entry *lists[INDEX_LISTS_MAX];
+	size_t n = index_find(p->index, host, lists);
+
+	for (size_t i = 0; i < n; i++)
+		for (const struct index_entry *en = lists[i]; en; en = en->next)
+			if (en->rule->effect == RULE_ALLOW)
+				return true;
+	return false;
+}
+
+int policy_check_addr(const struct rule *r, const struct ipaddr *a, const struct ipaddr *own,
+		      size_t own_n, struct err *e)
+{
+	return ipaddr_judge(a, r->ranges, r->ranges_n, own, own_n, e);
+}
+
+/* ---- words ---- */
+
+void rule_add_at(const struct rule *r, struct strbuf *out)
+{
+	strbuf_addf(out, "%s:%u", r->file, r->line);
+}
+
+void target_add(const struct target *t, struct strbuf *out)
+{
+	uint16_t port = scheme_default_port(t->scheme);
+
+	strbuf_addf(out, "%s://", scheme_word(t->scheme));
+	switch (t->host_kind) {
+	case TARGET_HOST_EXACT: host_add_url(&t->host, out); break;
+	case TARGET_HOST_WILDCARD:
+		strbuf_adds(out, "*.");
+		strbuf_add(out, host_str(&t->host));
+		break;
+	case TARGET_HOST_ANY: strbuf_addc(out, '*'); break;
+	}
+	if (t->port_first <= 1 && t->port_last == 65535)
+		strbuf_adds(out, ":*");
+	else if (t->port_first != t->port_last)
+		strbuf_addf(out, ":%u-%u", t->port_first, t->port_last);
+	else if (t->port_first != port)
+		strbuf_addf(out, ":%u", t->port_first);
+	if (t->path)
+		strbuf_add(out, pattern_str(t->path));
+}
