@@ -91,6 +91,7 @@
 #define LIMIT_YAML_DEPTH   32
 #define LIMIT_YAML_NODES   4000000
 #define LIMIT_YAML_ALIASED 100000 /* nodes that aliases may add */
+#define LIMIT_YAML_ANCHORS 1024
 #define LIMIT_YAML_FAULTS  100	  /* reported in one run; the rest are counted */
 #define LIMIT_YAML_SCALAR  65536
 #define LIMIT_RULES	   1000000

@@ -54,6 +54,9 @@ struct yaml_doc;
 struct yaml_doc *yaml_parse(struct str text, struct faults *f);
 void yaml_doc_free(struct yaml_doc *d);
 const struct yaml_node *yaml_root(const struct yaml_doc *d);
+/* False when reading stopped early (a syntax error, a limit): what the tree lacks may well be in the
+ * file, so only what it has can be judged. */
+bool yaml_complete(const struct yaml_doc *d);
 /* The value of `key`, or NULL. */
 const struct yaml_node *yaml_get(const struct yaml_node *map, const char *key);
 
