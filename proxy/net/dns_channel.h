@@ -15,8 +15,8 @@ enum dns_status {
 	DNS_FOUND,	   /* at least one address */
 	DNS_NO_NAME,	   /* NXDOMAIN */
 	DNS_NO_ADDRESS,	   /* the name is there, without an address of this family */
-	DNS_SERVER_FAILED, /* SERVFAIL, REFUSED, an answer that is none */
-	DNS_NO_SERVER,	   /* no server could be reached */
+	DNS_SERVER_FAILED, /* an answer that is none */
+	DNS_NO_SERVER,	   /* none could be reached, or all said SERVFAIL or REFUSED */
 	DNS_TIMED_OUT,
 	DNS_BROKEN, /* memory is out, or the channel was freed */
 };

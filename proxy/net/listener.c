@@ -212,8 +212,8 @@ int listener_new(struct loop *l, int fd, struct listener_counts *counts,
 	li->on_refused = on_refused;
 	li->arg = arg;
 	fd_reserve_refresh();
-	/* Accepted sockets inherit it, which saves a call for each. On a Unix socket it fails, and
-	 * nothing is lost. */
+	/* For a socket that somebody else opened. Accepted ones inherit it, which saves a call for
+	 * each. On a Unix socket it fails, and nothing is lost. */
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	event_assign(&li->ev, loop_base(l), fd, EV_READ | EV_PERSIST, on_readable, li);
 	if (event_add(&li->ev, NULL) < 0) {

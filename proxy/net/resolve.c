@@ -18,6 +18,7 @@
 #include "proxy/net/dns_cache.h"
 #include "proxy/net/dns_channel.h"
 #include "proxy/net/hosts_file.h"
+#include "proxy/net/resolve_internal.h"
 
 #define QUESTIONS_MAX  4096 /* under way at once; a flood of names ends here */
 #define QUESTION_CHAIN 256
@@ -32,7 +33,7 @@
 
 struct question {
 	LIST_ENTRY(question) chain;
-	LIST_HEAD(, side) sides; /* who waits for it; may be empty */
+	TAILQ_HEAD(, side) sides; /* who waits for it, the first first; may be empty */
 	/* borrowed */
 	struct resolver *resolver;
 	struct dns_channel *channel;
@@ -43,7 +44,7 @@ struct question {
 };
 
 struct side { /* one family of one who waits */
-	LIST_ENTRY(side) of_question;
+	TAILQ_ENTRY(side) of_question;
 	struct question *question; /* borrowed; NULL when not waiting */
 	struct resolve *waiter;	   /* borrowed: whose side it is */
 	bool is_known;
@@ -94,6 +95,7 @@ struct resolver {
 	struct resolve_list waiting, ready;
 	/* borrowed */
 	struct loop *loop;
+	const char *resolv_conf;
 	/* plain */
 	uint64_t dns_ms;
 	size_t questions_n;
@@ -197,7 +199,7 @@ static const char *status_text(const struct side *s)
 	case DNS_NO_NAME: return "no such name";
 	case DNS_NO_ADDRESS: return "no address";
 	case DNS_SERVER_FAILED: return "the server failed";
-	case DNS_NO_SERVER: return "no DNS server can be reached";
+	case DNS_NO_SERVER: return "no DNS server answered, or only with an error";
 	case DNS_TIMED_OUT: return "no answer in time";
 	case DNS_BROKEN: return "out of memory, or shutting down";
 	}
@@ -232,9 +234,11 @@ static int conclude(const char *name, const struct side *sides, struct resolved 
 static void leave_questions(struct resolve *w)
 {
 	for (size_t f = 0; f < DNS_FAMILIES; f++) {
-		if (w->sides[f].question)
-			LIST_REMOVE(&w->sides[f], of_question);
-		w->sides[f].question = NULL;
+		struct side *s = &w->sides[f];
+
+		if (s->question)
+			TAILQ_REMOVE(&s->question->sides, s, of_question);
+		s->question = NULL;
 	}
 }
 
@@ -364,15 +368,14 @@ static void on_answer(void *arg, const struct dns_answer *a)
 {
 	struct question *q = arg;
 	struct resolver *r = q->resolver;
-	struct side *s, *next;
+	struct side *s;
 
 	LIST_REMOVE(q, chain);
 	r->questions_n--;
 	if (!r->is_closing && a->status != DNS_BROKEN)
 		dns_cache_put(r->cache, str_from_c(q->name), q->family, loop_now_us(r->loop), a);
-	for (s = LIST_FIRST(&q->sides); s; s = next) {
-		next = LIST_NEXT(s, of_question);
-		LIST_REMOVE(s, of_question);
+	while ((s = TAILQ_FIRST(&q->sides))) {
+		TAILQ_REMOVE(&q->sides, s, of_question);
 		s->question = NULL;
 		s->is_known = true;
 		s->answer = *a;
@@ -411,27 +414,28 @@ static void ask(struct resolver *r, struct side *s, enum dns_family f)
 		q->family = f;
 		q->started_us = loop_now_us(r->loop);
 		memcpy(q->name, s->waiter->name, sizeof(q->name));
-		LIST_INIT(&q->sides);
+		TAILQ_INIT(&q->sides);
 		LIST_INSERT_HEAD(chain_of(r, q->name), q, chain);
 		r->questions_n++;
 	}
 	s->question = q;
-	LIST_INSERT_HEAD(&q->sides, s, of_question);
+	TAILQ_INSERT_TAIL(&q->sides, s, of_question);
 	if (is_new)
 		dns_channel_ask(q->channel, q->name, f, on_answer, q); /* q may be gone now */
 }
 
 /* ---- resolv.conf ---- */
 
-static void stat_conf(struct stat *ret)
+static void stat_conf(const struct resolver *r, struct stat *ret)
 {
-	if (stat(RESOLV_CONF, ret) < 0)
+	if (stat(r->resolv_conf, ret) < 0)
 		*ret = (struct stat){0};
 }
 
 static int new_channel(struct resolver *r, struct dns_channel **ret, struct err *e)
 {
-	return dns_channel_new(r->loop, r->servers, r->servers_n, RESOLV_CONF, r->dns_ms, ret, e);
+	return dns_channel_new(r->loop, r->servers, r->servers_n, r->resolv_conf, r->dns_ms, ret,
+			       e);
 }
 
 /* A changed resolv.conf (another network) gets a new channel and an empty cache; what is under way
@@ -446,7 +450,7 @@ static void follow_conf(struct resolver *r)
 	if (r->servers_n > 0 || now - r->looked_us < LOOK_US)
 		return;
 	r->looked_us = now;
-	stat_conf(&st);
+	stat_conf(r, &st);
 	if (st.st_ino == r->conf.st_ino && st.st_dev == r->conf.st_dev &&
 	    st.st_size == r->conf.st_size && st.st_mtim.tv_sec == r->conf.st_mtim.tv_sec &&
 	    st.st_mtim.tv_nsec == r->conf.st_mtim.tv_nsec)
@@ -470,11 +474,23 @@ static void follow_conf(struct resolver *r)
 
 int resolver_new(struct loop *l, const struct config *c, struct resolver **ret, struct err *e)
 {
+	return resolver_new_at(l, c, RESOLV_CONF, HOSTS, ret, e);
+}
+
+void resolver_look_again(struct resolver *r)
+{
+	r->looked_us = INT64_MIN / 2;
+}
+
+int resolver_new_at(struct loop *l, const struct config *c, const char *resolv_conf,
+		    const char *hosts, struct resolver **ret, struct err *e)
+{
 	struct resolver *r = calloc(1, sizeof(*r));
 
 	if (!r)
 		return err_set(e, "out of memory");
 	r->loop = l;
+	r->resolv_conf = resolv_conf;
 	r->dns_ms = c && c->limits.dns_ms ? c->limits.dns_ms : LIMIT_MS_DNS;
 	TAILQ_INIT(&r->waiting);
 	TAILQ_INIT(&r->ready);
@@ -483,9 +499,9 @@ int resolver_new(struct loop *l, const struct config *c, struct resolver **ret, 
 		err_set(e, "out of memory");
 		goto fail;
 	}
-	stat_conf(&r->conf); /* before it is read: a change in between is seen later */
+	stat_conf(r, &r->conf); /* before it is read: a change in between is seen later */
 	r->looked_us = loop_now_us(l);
-	if (hosts_file_new(HOSTS, &r->hosts, e) < 0 ||
+	if (hosts_file_new(hosts, &r->hosts, e) < 0 ||
 	    dns_cache_new(LIMIT_DNS_CACHE, &r->cache, e) < 0 || new_channel(r, &r->channel, e) < 0)
 		goto fail;
 	*ret = r;
