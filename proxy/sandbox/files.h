@@ -1,0 +1,54 @@
+/*
+ * What of the file system the command must not see or change: credentials, the CA's folder, the
+ * policy, the log, the sockets of other programs. Planned outside, carried out in the run's own
+ * mount namespace. It is no full boundary: README.md says what stays visible.
+ */
+#ifndef STILE_PROXY_SANDBOX_FILES_H
+#define STILE_PROXY_SANDBOX_FILES_H
+
+#include <stddef.h>
+
+#include "logging/err.h"
+#include "policy/config.h"
+
+enum files_how {
+	FILES_HIDE,   /* an empty file or folder that cannot be opened lies over it */
+	FILES_FREEZE, /* can be read, not changed */
+};
+
+struct files_item {
+	char *path; /* owned; absolute, without symbolic links */
+	enum files_how how;
+};
+
+struct files_plan {
+	/* owned */
+	struct files_item *v;
+	char *workspace; /* absolute; where the command starts */
+	/* plain */
+	size_t n, cap;
+};
+
+struct files_options {
+	/* borrowed */
+	const struct config *config;
+	const char *config_file; /* NULL: none was read */
+	const char *log_dir;	 /* hidden as a whole; NULL: none */
+	const char *log_file;	 /* NULL: none; need not exist yet */
+	const char *workspace;
+};
+
+/* Outside, before the sandbox is made. files_plan_clear in every case. */
+int files_plan_make(const struct files_options *o, struct files_plan *ret,
+		    struct err *e) ATTR_NODISCARD;
+void files_plan_clear(struct files_plan *p);
+
+/* Inside, as pid 1 with its capabilities: nothing that is mounted from here on is seen outside. An
+ * own /proc, so that no process of outside shows. */
+int files_enter(struct err *e) ATTR_NODISCARD;
+/* Inside: puts the certificates (bundle_fd: the CA's PEM of ca_len bytes, then the whole bundle)
+ * where env.h says, and carries the plan out. Leaves the process in the workspace. */
+int files_arrange(const struct files_plan *p, int bundle_fd, size_t ca_len, const char *ca_hash,
+		  struct err *e) ATTR_NODISCARD;
+
+#endif

@@ -1,0 +1,213 @@
+/*
+ * Decides what is hidden from the command: the paths that the configuration names as secret. It
+ * mounts nothing (files.c does, inside) and runs outside, where the paths still mean what the
+ * configuration meant.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "logging/strbuf.h"
+#include "proxy/sandbox/files.h"
+
+#define DEFAULT_CA_DIR "/var/lib/stile/ca"
+#define PATH_BYTES     4096
+
+static int add(struct files_plan *p, const char *path, enum files_how how)
+{
+	char *copy;
+
+	for (size_t i = 0; i < p->n; i++) {
+		if (strcmp(p->v[i].path, path) == 0) {
+			if (how == FILES_HIDE)
+				p->v[i].how = how;
+			return 0;
+		}
+	}
+	if (p->n == p->cap) {
+		size_t cap = p->cap ? 2 * p->cap : 16;
+		struct files_item *grown = realloc(p->v, cap * sizeof(*grown));
+
+		if (!grown)
+			return -1;
+		p->v = grown;
+		p->cap = cap;
+	}
+	copy = strdup(path);
+	if (!copy)
+		return -1;
+	p->v[p->n++] = (struct files_item){copy, how};
+	return 0;
+}
+
+/* Where `path` really lies. A path that leads nowhere has nothing to hide. */
+static int add_real(struct files_plan *p, const char *path, enum files_how how)
+{
+	char *real = realpath(path, NULL);
+	int rc = real ? add(p, real, how) : 0;
+
+	free(real);
+	return rc;
+}
+
+static bool is_at_or_below(const char *path, const char *dir)
+{
+	size_t n = strlen(dir);
+
+	if (n == 1)
+		return true; /* the root */
+	return strncmp(path, dir, n) == 0 && (path[n] == '/' || path[n] == '\0');
+}
+
+static bool is_planned(const struct files_plan *p, const char *dir, const char *entry)
+{
+	char path[PATH_BYTES];
+	struct strbuf b;
+
+	strbuf_init_fixed(&b, path, sizeof(path));
+	strbuf_addf(&b, "%s/%s", dir, entry);
+	for (size_t i = 0; i < p->n; i++) {
+		if (strcmp(p->v[i].path, path) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Does the folder hold nothing but what is planned anyway? Names with a dot in front do not count:
+ * programs that swap a set of secrets at once keep the set under such a name. */
+static bool is_dedicated(const struct files_plan *p, const char *dir)
+{
+	const char *home = getenv("HOME");
+	struct dirent *entry;
+	DIR *d;
+	bool rc = true;
+
+	if (is_at_or_below(p->workspace, dir) || (home && is_at_or_below(home, dir)) ||
+	    is_at_or_below("/tmp", dir) || is_at_or_below("/usr/bin", dir))
+		return false;
+	d = opendir(dir);
+	if (!d)
+		return false;
+	while (rc && (entry = readdir(d)) != NULL)
+		rc = entry->d_name[0] == '.' || is_planned(p, dir, entry->d_name);
+	closedir(d);
+	return rc;
+}
+
+/* The folder that the last name of path stands in, links before it resolved: a file that is
+ * replaced under its name appears there, beside whatever was mounted on the old one. */
+static char *folder_of(const char *path)
+{
+	char *copy = strdup(path);
+	char *slash = copy ? strrchr(copy, '/') : NULL;
+	char *real;
+
+	if (slash == copy && slash)
+		slash[1] = '\0';
+	else if (slash)
+		*slash = '\0';
+	real = copy ? realpath(slash ? copy : ".", NULL) : NULL;
+	free(copy);
+	return real;
+}
+
+static int add_secret(struct files_plan *p, const char *path)
+{
+	char *dir = folder_of(path);
+	const char *last = strrchr(path, '/');
+	char link[PATH_BYTES];
+	struct strbuf b;
+	int rc = add_real(p, path, FILES_HIDE);
+
+	/* Under the name it was given too: that may be a link, of which only the end is covered. */
+	strbuf_init_fixed(&b, link, sizeof(link));
+	if (rc == 0 && dir) {
+		strbuf_addf(&b, "%s/%s", dir, last ? last + 1 : path);
+		rc = b.overflowed ? -1 : add(p, link, FILES_HIDE);
+	}
+	free(dir);
+	return rc;
+}
+
+static int add_dedicated_folders(struct files_plan *p, const struct config *c)
+{
+	int rc = 0;
+
+	for (size_t i = 0; c && i < c->credentials_n && rc == 0; i++) {
+		char *dir;
+
+		if (c->credentials[i].source != CREDENTIAL_FROM_FILE)
+			continue;
+		dir = folder_of(c->credentials[i].from);
+		if (dir && is_dedicated(p, dir))
+			rc = add(p, dir, FILES_HIDE);
+		free(dir);
+	}
+	return rc;
+}
+
+/* Sockets that the user's session names: an agent that signs with the user's keys, a daemon that
+ * starts containers. Those below /run are gone with it. */
+static int add_session_sockets(struct files_plan *p)
+{
+	static const char *const variables[] = {"SSH_AUTH_SOCK", "DOCKER_HOST", "CONTAINER_HOST",
+						"DBUS_SESSION_BUS_ADDRESS"};
+
+	for (size_t i = 0; i < ARRAY_LEN(variables); i++) {
+		const char *value = getenv(variables[i]);
+		const char *slash = value ? strchr(value, '/') : NULL;
+		char path[PATH_BYTES];
+		struct strbuf b;
+		struct stat st;
+
+		if (!slash)
+			continue;
+		/* "/path", "unix:///path", "unix:path=/path,guid=..." */
+		while (slash[1] == '/')
+			slash++;
+		strbuf_init_fixed(&b, path, sizeof(path));
+		strbuf_add(&b, str_head(str_from_c(slash), strcspn(slash, ",")));
+		if (stat(path, &st) == 0 && S_ISSOCK(st.st_mode) &&
+		    add_real(p, path, FILES_HIDE) != 0)
+			return -1;
+	}
+	return 0;
+}
+
+int files_plan_make(const struct files_options *o, struct files_plan *ret, struct err *e)
+{
+	const struct config *c = o->config;
+	int rc;
+
+	*ret = (struct files_plan){.workspace = realpath(o->workspace, NULL)};
+	if (!ret->workspace)
+		return err_sys(e, errno, "%s: cannot be the workspace", o->workspace);
+	rc = add_real(ret, c && c->ca_dir ? c->ca_dir : DEFAULT_CA_DIR, FILES_HIDE);
+	for (size_t i = 0; c && i < c->credentials_n && rc == 0; i++) {
+		if (c->credentials[i].source == CREDENTIAL_FROM_FILE)
+			rc = add_secret(ret, c->credentials[i].from);
+	}
+	if (rc == 0 && o->log_dir)
+		rc = add_real(ret, o->log_dir, FILES_HIDE);
+	if (rc == 0 && o->log_file)
+		rc = add_secret(ret, o->log_file);
+	if (rc == 0 && o->config_file)
+		rc = add_real(ret, o->config_file, FILES_FREEZE);
+	if (rc == 0)
+		rc = add_dedicated_folders(ret, c);
+	if (rc == 0)
+		rc = add_session_sockets(ret);
+	return rc == 0 ? 0 : err_set(e, "out of memory");
+}
+
+void files_plan_clear(struct files_plan *p)
+{
+	for (size_t i = 0; i < p->n; i++)
+		free(p->v[i].path);
+	free(p->v);
+	free(p->workspace);
+	*p = (struct files_plan){0};
+}

@@ -1,0 +1,260 @@
+/*
+ * The flow of `stile run` **start reading here**: secrets out of the environment, the sandbox made
+ * and proved empty, the engine started on the socket that was made inside, and only then the
+ * command. Called by cli/run.c.
+ */
+#include "proxy/sandbox/run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <openssl/x509.h>
+
+#include "certs/trust.h"
+#include "logging/limits.h"
+#include "proxy/credentials/store.h"
+#include "proxy/sandbox/channel.h"
+#include "proxy/sandbox/command.h"
+#include "proxy/sandbox/env.h"
+#include "proxy/sandbox/files.h"
+#include "proxy/sandbox/init.h"
+#include "proxy/sandbox/namespace.h"
+#include "proxy/sandbox/summary.h"
+#include "proxy/sandbox/supervise.h"
+
+#define BUNDLE_MAX (16u << 20)
+#define DRAIN_MS   500 /* who asked is gone: only what is on its way to the log and the origins */
+
+struct run {
+	/* owned */
+	struct supervisor supervisor;
+	struct env env;
+	struct files_plan files;
+	char **argv;
+	int channel, inner; /* our end and pid 1's */
+	int listen_fd;
+	struct ca *ca;
+	struct engine *engine;
+	/* plain */
+	pid_t init;
+	struct log_mark log;
+	/* borrowed */
+	const struct sandbox_options *o;
+};
+
+/* The command's arguments, apart from the memory that pid 1 wipes. */
+static char **copy_argv(char *const *argv)
+{
+	size_t n = 0;
+	char **copy;
+
+	while (argv[n])
+		n++;
+	copy = calloc(n + 1, sizeof(*copy));
+	for (size_t i = 0; copy && i < n; i++) {
+		copy[i] = strdup(argv[i]);
+		if (!copy[i])
+			return NULL; /* out of memory: stile is about to end */
+	}
+	return copy;
+}
+
+static void free_argv(char **argv)
+{
+	for (char **p = argv; p && *p; p++)
+		free(*p);
+	free(argv);
+}
+
+/* All that can be known and refused before there is a second process. */
+static int prepare(struct run *r, struct err *e)
+{
+	const struct sandbox_options *o = r->o;
+	struct env_options env = {
+		.outer = environ,
+		.wanted = o->env_wanted,
+		.wanted_n = o->env_wanted_n,
+		.config = o->config,
+		.proxy_port = SANDBOX_PROXY_PORT,
+	};
+	struct files_options files = {
+		.config = o->config,
+		.config_file = o->config_file,
+		.log_dir = o->log_dir,
+		.log_file = o->log_to[0] == '/' || o->log_to[0] == '.' ? o->log_to : NULL,
+		.workspace = o->workspace,
+	};
+
+	/* Before any secret is read: no core dump, and no other process of this user looks in. */
+	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
+		return err_sys(e, errno, "cannot protect the memory of stile");
+	if (supervisor_init(&r->supervisor, e) != 0 || credential_env_capture(o->config, e) != 0 ||
+	    files_plan_make(&files, &r->files, e) != 0)
+		return -1;
+	env.workspace = r->files.workspace;
+	if (env_build(&env, &r->env, e) != 0)
+		return -1;
+	r->argv = copy_argv(o->argv);
+	return r->argv ? 0 : err_set(e, "out of memory");
+}
+
+static int start_sandbox(struct run *r, struct err *e)
+{
+	struct init_options in = {
+		.argv = r->argv,
+		.envp = r->env.v,
+		.files = &r->files,
+		.args = r->o->args,
+		.args_len = r->o->args_len,
+		.mask = &r->supervisor.outer,
+		.uid = geteuid(),
+		.gid = getegid(),
+		.proxy_port = SANDBOX_PROXY_PORT,
+	};
+	int fds[2];
+
+	if (channel_pair(fds, e) != 0)
+		return -1;
+	r->channel = fds[0];
+	in.channel = fds[1];
+	r->init = namespace_fork(e);
+	if (r->init == 0) {
+		close(fds[0]);
+		init_main(&in);
+	}
+	close(fds[1]);
+	return r->init < 0 ? -1 : 0;
+}
+
+/* The message that is due, or why there is no sandbox. */
+static int expect(struct run *r, enum channel_kind kind, int *ret_fd, struct err *e)
+{
+	struct channel_msg m;
+
+	if (channel_recv(r->channel, &m, ret_fd) != 0)
+		return err_set(e, "the sandbox's first process ended unexpectedly");
+	if (m.kind == CHANNEL_FAILED)
+		return err_set(e, "%s", m.text);
+	if (m.kind != kind)
+		return err_set(e, "the sandbox's first process is confused");
+	return 0;
+}
+
+/* The run's CA, which lives in this process alone, as the file that clients are to trust. */
+static int send_trust(struct run *r, struct err *e)
+{
+	struct channel_msg m = {.kind = CHANNEL_TRUST};
+	struct strbuf ca, all;
+	struct str s;
+	int fd = -1, rc = -1;
+
+	strbuf_init(&ca, BUNDLE_MAX);
+	strbuf_init(&all, BUNDLE_MAX);
+	if (ca_add_pem(r->ca, &ca, e) != 0)
+		goto out;
+	strbuf_add(&all, strbuf_str(&ca));
+	if (bundle_add(strbuf_str(&ca), &all, e) != 0)
+		goto out;
+	m.number = (uint32_t)ca.len;
+	snprintf(m.text, sizeof(m.text), "%08lx", X509_subject_name_hash(ca_cert(r->ca)));
+	fd = memfd_create("stile-trust", MFD_CLOEXEC);
+	s = strbuf_str(&all);
+	if (fd < 0 || write(fd, s.p, s.n) != (ssize_t)s.n) {
+		err_sys(e, errno, "cannot hand the certificates to the sandbox");
+		goto out;
+	}
+	if (channel_send(r->channel, &m, fd) != 0)
+		err_set(e, "the sandbox's first process ended unexpectedly");
+	else
+		rc = 0;
+out:
+	if (fd >= 0)
+		close(fd);
+	strbuf_clear(&all);
+	strbuf_clear(&ca);
+	return rc;
+}
+
+/* The engine and the inside get ready side by side: both wait for each other at two points alone.
+ */
+static int start_engine(struct run *r, struct err *e)
+{
+	struct engine_options eo = {
+		.config = r->o->config,
+		.sandbox = r->o->id,
+		.log_to = r->o->log_to,
+		.policy_name = r->o->policy_name,
+	};
+	struct channel_msg go = {.kind = CHANNEL_GO};
+	int none = -1;
+
+	if (ca_new_memory(LIMIT_CA_RUN_DAYS, &r->ca, e) != 0 ||
+	    expect(r, CHANNEL_LISTENER, &r->listen_fd, e) != 0)
+		return -1;
+	if (r->listen_fd < 0)
+		return err_set(e, "the sandbox's first process is confused");
+	eo.ca = r->ca;
+	eo.listen_fd = r->listen_fd;
+	r->listen_fd = -1; /* the engine's, also if it fails */
+	log_mark_set(&r->log, r->o->log_to);
+	/* The log's file must exist before the inside can cover it. */
+	if (engine_new(&eo, &r->engine, e) != 0 || send_trust(r, e) != 0 ||
+	    engine_start(r->engine, e) != 0 || expect(r, CHANNEL_READY, &none, e) != 0)
+		return -1;
+	if (none >= 0)
+		close(none);
+	return channel_send(r->channel, &go, -1) == 0
+		       ? 0
+		       : err_set(e, "the sandbox's first process ended unexpectedly");
+}
+
+static void run_clear(struct run *r)
+{
+	if (r->init > 0) {
+		kill(r->init, SIGKILL);
+		waitpid(r->init, NULL, 0);
+	}
+	engine_stop(r->engine, DRAIN_MS);
+	engine_free(r->engine);
+	ca_unref(r->ca);
+	if (r->channel >= 0)
+		close(r->channel);
+	if (r->listen_fd >= 0)
+		close(r->listen_fd);
+	supervisor_clear(&r->supervisor);
+	env_clear(&r->env);
+	files_plan_clear(&r->files);
+	free_argv(r->argv);
+}
+
+int sandbox_run(const struct sandbox_options *o, struct sandbox_outcome *ret, struct err *e)
+{
+	struct run r = {.o = o, .channel = -1, .listen_fd = -1};
+	int rc = -1;
+
+	r.supervisor = (struct supervisor){.signals = -1, .tty = -1};
+	if (prepare(&r, e) != 0 || start_sandbox(&r, e) != 0)
+		goto out;
+	signal(SIGPIPE, SIG_IGN);
+	if (strcmp(o->log_to, "stdout") != 0)
+		command_let_go_of_terminal();
+	if (start_engine(&r, e) != 0)
+		goto out;
+	ret->status = supervisor_wait(&r.supervisor, r.init, r.channel, r.engine);
+	r.init = 0;
+	rc = 0;
+out:
+	run_clear(&r);
+	if (rc == 0)
+		ret->refused = log_mark_refused(&r.log, o->id);
+	return rc;
+}

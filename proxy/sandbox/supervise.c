@@ -1,0 +1,137 @@
+/*
+ * Signals and the terminal. The command stands in stile's own process group, so what the terminal
+ * sends (Ctrl-C, Ctrl-\, Ctrl-Z) reaches it by itself: stile takes no notice of those and passes on
+ * what was sent to it alone. It neither judges nor logs. Called by run.c.
+ */
+#include "proxy/sandbox/supervise.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+
+#include "proxy/sandbox/channel.h"
+
+#define TICK_MS 250
+
+static const int passed_on[] = {SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT};
+
+int supervisor_init(struct supervisor *s, struct err *e)
+{
+	sigset_t set;
+
+	*s = (struct supervisor){.signals = -1, .tty = -1};
+	sigemptyset(&set);
+	for (size_t i = 0; i < ARRAY_LEN(passed_on); i++)
+		sigaddset(&set, passed_on[i]);
+	sigaddset(&set, SIGCHLD);
+	s->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (s->signals < 0)
+		return err_sys(e, errno, "cannot watch for signals");
+	/* So that a stile in the background may give the terminal back, and may write to it. */
+	sigaddset(&set, SIGTTOU);
+	sigprocmask(SIG_BLOCK, &set, &s->outer);
+	s->tty = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
+	s->foreground = s->tty >= 0 ? tcgetpgrp(s->tty) : -1;
+	return 0;
+}
+
+static void take_terminal_back(const struct supervisor *s)
+{
+	/* Only what was ours: in the background it belongs to somebody else. */
+	if (s->tty >= 0 && s->foreground == getpgrp() && tcgetpgrp(s->tty) != s->foreground)
+		tcsetpgrp(s->tty, s->foreground);
+}
+
+void supervisor_clear(struct supervisor *s)
+{
+	take_terminal_back(s);
+	if (s->tty >= 0)
+		close(s->tty);
+	if (s->signals >= 0)
+		close(s->signals);
+	s->tty = s->signals = -1;
+}
+
+/* Is it the terminal's, and so with the command already? */
+static bool is_terminals(const struct signalfd_siginfo *si)
+{
+	return (si->ssi_signo == SIGINT || si->ssi_signo == SIGQUIT) && si->ssi_code == SI_KERNEL;
+}
+
+static void pass_on(int channel, uint32_t signo)
+{
+	struct channel_msg m = {.kind = CHANNEL_SIGNAL, .number = signo};
+
+	/* A pid 1 that is gone has ended, which the next turn finds out. */
+	if (channel_send(channel, &m, -1) != 0)
+		return;
+}
+
+static void on_signals(const struct supervisor *s, int channel)
+{
+	struct signalfd_siginfo si;
+
+	while (read(s->signals, &si, sizeof(si)) == (ssize_t)sizeof(si)) {
+		if (si.ssi_signo != SIGCHLD && si.ssi_signo != SIGCONT && !is_terminals(&si))
+			pass_on(channel, si.ssi_signo);
+	}
+}
+
+/* The command was stopped in a process group of its own (a shell's `suspend`): the job that the
+ * user's shell knows is stile, so stile stops too, and whoever continues it continues both. */
+static void stop_with_command(const struct supervisor *s, int channel)
+{
+	pid_t had = s->tty >= 0 ? tcgetpgrp(s->tty) : -1;
+
+	take_terminal_back(s);
+	kill(getpid(), SIGSTOP);
+	if (had > 0 && had != getpgrp() && tcgetpgrp(s->tty) == getpgrp())
+		tcsetpgrp(s->tty, had);
+	pass_on(channel, SIGCONT);
+}
+
+/* False when the other end is closed. */
+static bool on_message(const struct supervisor *s, int channel)
+{
+	struct channel_msg m;
+	int fd;
+
+	if (channel_recv(channel, &m, &fd) != 0)
+		return false;
+	/* Nothing that runs in the sandbox holds this socket, but a descriptor is never kept
+	 * unasked. */
+	if (fd >= 0)
+		close(fd);
+	if (m.kind == CHANNEL_STOPPED)
+		stop_with_command(s, channel);
+	return true;
+}
+
+int supervisor_wait(struct supervisor *s, pid_t init, int channel, struct engine *g)
+{
+	struct pollfd p[2] = {{.fd = s->signals, .events = POLLIN},
+			      {.fd = channel, .events = POLLIN}};
+	int status;
+
+	for (;;) {
+		pid_t got = waitpid(init, &status, WNOHANG);
+
+		if (got == init)
+			break;
+		if (got < 0 && errno != EINTR)
+			return 125;
+		if (poll(p, 2, TICK_MS) > 0) {
+			if (p[0].revents)
+				on_signals(s, channel);
+			if (p[1].revents && !on_message(s, channel))
+				p[1].fd = -1;
+		}
+		engine_tick(g);
+	}
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
