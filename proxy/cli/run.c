@@ -1,0 +1,315 @@
+/*
+ * `stile run`: reads the command line and the configuration, decides where the log goes, and hands
+ * over to proxy/sandbox/run.c. It makes no process and no socket itself.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include "logging/log.h"
+#include "logging/strbuf.h"
+#include "policy/config.h"
+#include "proxy/cli/cli.h"
+#include "proxy/sandbox/env.h"
+#include "proxy/sandbox/run.h"
+
+#define STATUS_USAGE 2
+#define PATH_BYTES   4096
+#define FAULTS_BYTES (1u << 20)
+
+static const char usage[] =
+	"usage: stile run [-c FILE] [--allow TARGET]... [--policy NAME] [--workspace DIR]\n"
+	"                 [--env NAME[=VALUE]]... [--log FILE] [--] COMMAND [ARG]...\n"
+	"Runs COMMAND in a sandbox whose only way out is the allowlist.\n"
+	"  -c, --config FILE   the configuration (default: ./stile.yaml, /etc/stile/stile.yaml)\n"
+	"      --allow TARGET  allow this too, as an `allow:` in the file would\n"
+	"      --policy NAME   which of the file's policies (default: the only one, or "
+	"\"default\")\n"
+	"      --workspace DIR where COMMAND starts (default: here)\n"
+	"      --env NAME      pass this variable on; NAME=VALUE sets it\n"
+	"      --log FILE      the record of what left (default: the file's `log:`, or a file\n"
+	"                      in $XDG_STATE_HOME/stile)\n"
+	"Exits with COMMAND's status (128+signal), 125 if there is no sandbox, 2 for wrong "
+	"usage.\n";
+
+struct words {
+	const char **v; /* owned; the words are argv's */
+	size_t n;
+};
+
+struct options {
+	const char *config_file, *policy, *workspace, *log;
+	struct words allow, env;
+};
+
+static int word_add(struct words *w, const char *word)
+{
+	const char **grown = realloc(w->v, (w->n + 1) * sizeof(*grown));
+
+	if (!grown)
+		return -1;
+	w->v = grown;
+	w->v[w->n++] = word;
+	return 0;
+}
+
+static int bad_usage(const char *what)
+{
+	log_error("%s (see stile run --help)", what);
+	return STATUS_USAGE;
+}
+
+/* 0: optind is the command; otherwise *ret_status is what to exit with. */
+static int read_options(int argc, char **argv, struct options *o, int *ret_status)
+{
+	enum { OPT_ALLOW = 256, OPT_POLICY, OPT_WORKSPACE, OPT_ENV, OPT_LOG };
+	static const struct option known[] = {
+		{"config", required_argument, NULL, 'c'},
+		{"allow", required_argument, NULL, OPT_ALLOW},
+		{"policy", required_argument, NULL, OPT_POLICY},
+		{"workspace", required_argument, NULL, OPT_WORKSPACE},
+		{"env", required_argument, NULL, OPT_ENV},
+		{"log", required_argument, NULL, OPT_LOG},
+		{"help", no_argument, NULL, 'h'},
+		{NULL, 0, NULL, 0},
+	};
+	int c, rc = 0;
+
+	*ret_status = STATUS_USAGE;
+	optind = 0; /* glibc: start anew, whatever was parsed before */
+	while (rc == 0 && (c = getopt_long(argc, argv, "+:c:h", known, NULL)) != -1) {
+		switch (c) {
+		case 'c': o->config_file = optarg; break;
+		case OPT_ALLOW: rc = word_add(&o->allow, optarg); break;
+		case OPT_POLICY: o->policy = optarg; break;
+		case OPT_WORKSPACE: o->workspace = optarg; break;
+		case OPT_ENV: rc = word_add(&o->env, optarg); break;
+		case OPT_LOG: o->log = optarg; break;
+		case 'h':
+			fputs(usage, stdout);
+			*ret_status = 0;
+			return -1;
+		case ':':
+			log_error("run: %s wants a value (see stile run --help)", argv[optind - 1]);
+			return -1;
+		default:
+			log_error("run: unknown option %s (see stile run --help)",
+				  argv[optind - 1]);
+			return -1;
+		}
+	}
+	if (rc != 0) {
+		log_error("out of memory");
+		return -1;
+	}
+	if (optind >= argc) {
+		bad_usage("run: which command?");
+		return -1;
+	}
+	return 0;
+}
+
+static const char *default_config(void)
+{
+	static const char *const places[] = {"stile.yaml", "/etc/stile/stile.yaml"};
+
+	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+		if (access(places[i], F_OK) == 0)
+			return places[i];
+	}
+	return NULL;
+}
+
+static void print_faults(struct faults *f)
+{
+	struct strbuf out;
+
+	strbuf_init(&out, FAULTS_BYTES);
+	faults_print(f, &out);
+	fputs(strbuf_cstr(&out), stderr);
+	strbuf_clear(&out);
+}
+
+/* The file if there is one, the --allow rules on top. NULL: told on stderr. */
+static struct config *read_config(const struct options *o)
+{
+	struct config *c = NULL, *with = NULL;
+	struct faults f;
+	int rc = 0;
+
+	faults_init(&f, o->config_file ? o->config_file : "--allow");
+	if (o->config_file)
+		rc = config_load_file(o->config_file, &c, &f);
+	if (rc == 0 && (!c || o->allow.n > 0)) {
+		rc = config_with_allows(c, o->allow.v, o->allow.n, &with, &f);
+		config_unref(c);
+		c = rc == 0 ? with : NULL;
+	}
+	if (f.n > 0)
+		print_faults(&f);
+	faults_clear(&f);
+	if (rc != 0)
+		return NULL;
+	if (!o->config_file && o->allow.n == 0)
+		log_info("no configuration and no --allow: everything is refused");
+	return c;
+}
+
+static const char *choose_policy(const struct config *c, const char *wanted)
+{
+	if (wanted) {
+		if (config_policy(c, wanted))
+			return wanted;
+		log_error("--policy %s: the configuration has no such policy", wanted);
+		return NULL;
+	}
+	if (c->policies_n == 1)
+		return policy_name(c->policies[0]);
+	if (config_policy(c, "default"))
+		return "default";
+	log_error("the configuration has %zu policies and none is \"default\" (say --policy NAME)",
+		  c->policies_n);
+	return NULL;
+}
+
+static int make_dirs(char *path)
+{
+	for (char *s = strchr(path + 1, '/'); s; s = strchr(s + 1, '/')) {
+		int rc;
+
+		*s = '\0';
+		rc = mkdir(path, 0700);
+		*s = '/';
+		if (rc != 0 && errno != EEXIST)
+			return -1;
+	}
+	return mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : -1;
+}
+
+/* The folder of the logs of runs without a `log:`. Made only when one goes there. -1: there is no
+ * place for it. */
+static int state_dir(char *out, size_t size, bool make)
+{
+	const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+	struct strbuf b;
+
+	strbuf_init_fixed(&b, out, size);
+	if (state && state[0] == '/')
+		strbuf_addf(&b, "%s/stile", state);
+	else if (home && home[0] == '/')
+		strbuf_addf(&b, "%s/.local/state/stile", home);
+	if (b.overflowed || b.len == 0)
+		return -1;
+	return make ? make_dirs(out) : 0;
+}
+
+/* stdout is the command's: a configuration that writes its log there, as one for `serve` may, gets
+ * a file here. */
+static int choose_log(const struct options *o, struct sandbox_options *so, char *dir, char *file)
+{
+	const char *to = o->log ? o->log : so->config->log_to;
+	bool own = !to || (!o->log && strcmp(to, "stdout") == 0);
+	struct strbuf b;
+
+	if (state_dir(dir, PATH_BYTES, own) == 0)
+		so->log_dir = dir;
+	if (!own) {
+		so->log_to = to;
+		return 0;
+	}
+	strbuf_init_fixed(&b, file, PATH_BYTES);
+	strbuf_addf(&b, "%s/%s.jsonl", dir, so->id);
+	if (!so->log_dir || b.overflowed) {
+		log_error("no folder for the log of this run (say --log FILE)");
+		return -1;
+	}
+	so->log_to = file;
+	return 0;
+}
+
+static int make_id(char *out, size_t size)
+{
+	uint32_t n;
+
+	if (getrandom(&n, sizeof(n), 0) != (ssize_t)sizeof(n)) {
+		log_error("no random numbers");
+		return -1;
+	}
+	snprintf(out, size, "run-%08x", n);
+	return 0;
+}
+
+/* Should one of the three be closed, a socket of ours could get its number and go to the command.
+ */
+static int open_std_fds(void)
+{
+	for (int fd = 0; fd <= STDERR_FILENO; fd++) {
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+			return -1;
+	}
+	return 0;
+}
+
+static int run_with(const struct options *o, struct sandbox_options *so)
+{
+	struct sandbox_outcome outcome;
+	char id[32], dir[PATH_BYTES], file[PATH_BYTES];
+	struct err e = ERR_INIT;
+
+	if (env_check(o->env.v, o->env.n, so->config, &e) != 0) {
+		log_error("%s", e.text);
+		return STATUS_USAGE;
+	}
+	so->policy_name = choose_policy(so->config, o->policy);
+	if (!so->policy_name)
+		return STATUS_USAGE;
+	so->id = id;
+	if (make_id(id, sizeof(id)) != 0 || choose_log(o, so, dir, file) != 0)
+		return SANDBOX_STATUS_NO_SANDBOX;
+	if (sandbox_run(so, &outcome, &e) != 0) {
+		log_error("no sandbox: %s", e.text);
+		return SANDBOX_STATUS_NO_SANDBOX;
+	}
+	if (outcome.refused > 0)
+		log_info("%llu request%s refused; see %s", (unsigned long long)outcome.refused,
+			 outcome.refused == 1 ? " was" : "s were", so->log_to);
+	return outcome.status;
+}
+
+int cmd_run(int argc, char **argv)
+{
+	struct options o = {0};
+	struct sandbox_options so = {0};
+	int status;
+
+	if (open_std_fds() != 0)
+		return SANDBOX_STATUS_NO_SANDBOX;
+	if (read_options(argc, argv, &o, &status) != 0)
+		goto out;
+	status = STATUS_USAGE;
+	if (!o.config_file)
+		o.config_file = default_config();
+	so.config = read_config(&o);
+	if (!so.config)
+		goto out;
+	so.config_file = o.config_file;
+	so.workspace = o.workspace ? o.workspace : ".";
+	so.env_wanted = o.env.v;
+	so.env_wanted_n = o.env.n;
+	so.argv = argv + optind;
+	so.args = argv[0];
+	so.args_len = (size_t)(argv[argc - 1] + strlen(argv[argc - 1]) - argv[0]);
+	status = run_with(&o, &so);
+	config_unref(so.config);
+out:
+	free(o.allow.v);
+	free(o.env.v);
+	return status;
+}
