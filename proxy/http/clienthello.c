@@ -114,13 +114,14 @@ static enum clienthello_result take_record(struct message *m, struct str in, siz
 
 static enum clienthello_result assemble(struct str in, struct message *m, struct err *e)
 {
+	struct str seen = str_head(in, RAW_MAX);
 	size_t at = 0;
 
 	m->len = 0;
 	m->need = MSG_HEAD;
 	while (m->len < MSG_HEAD || m->len < m->need) {
 		size_t used;
-		enum clienthello_result rc = take_record(m, str_skip(in, at), &used, e);
+		enum clienthello_result rc = take_record(m, str_skip(seen, at), &used, e);
 
 		if (rc == CLIENTHELLO_MORE && in.n >= RAW_MAX)
 			return bad(e, "cut into too many records");
