@@ -1,0 +1,170 @@
+/*
+ * What is planned to be hidden: files, links to files, folders of secrets, and what must stay
+ * because the command needs it. Over real folders; nothing is mounted.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proxy/sandbox/files.h"
+
+static char top[] = "/tmp/stile-plan-XXXXXX";
+
+static char *at(const char *name)
+{
+	static char buf[8][256];
+	static unsigned next;
+	char *out = buf[next++ % 8];
+
+	snprintf(out, sizeof(buf[0]), "%s/%s", top, name);
+	return out;
+}
+
+static void make_file(const char *name)
+{
+	int fd = open(at(name), O_WRONLY | O_CREAT, 0600);
+
+	assert_true(fd >= 0);
+	close(fd);
+}
+
+static int how(const struct files_plan *p, const char *name)
+{
+	for (size_t i = 0; i < p->n; i++) {
+		if (strcmp(p->v[i].path, at(name)) == 0)
+			return (int)p->v[i].how;
+	}
+	return -1;
+}
+
+static void plan(struct files_plan *p, char *secret, const char *config_file)
+{
+	static struct config_credential cred;
+	static struct config config;
+	struct files_options o = {
+		.config = &config,
+		.config_file = config_file,
+		.workspace = at("work"),
+	};
+	struct err e = ERR_INIT;
+
+	cred = (struct config_credential){.from = secret, .source = CREDENTIAL_FROM_FILE};
+	config = (struct config){.credentials = &cred, .credentials_n = 1};
+	if (files_plan_make(&o, p, &e) != 0)
+		fail_msg("%s", e.text);
+	assert_string_equal(p->workspace, at("work"));
+}
+
+static void test_file_in_workspace(void **state)
+{
+	struct files_plan p;
+
+	(void)state;
+	make_file("work/tok");
+	plan(&p, at("work/tok"), NULL);
+	assert_int_equal(how(&p, "work/tok"), FILES_HIDE);
+	/* The workspace itself stays, even if nothing else is in it. */
+	assert_int_equal(how(&p, "work"), -1);
+	files_plan_clear(&p);
+	unlink(at("work/tok"));
+}
+
+static void test_folder_of_secrets(void **state)
+{
+	struct files_plan p;
+
+	(void)state;
+	make_file("secrets/tok");
+	make_file("secrets/stile.yaml");
+	make_file("secrets/.hidden");
+	plan(&p, at("secrets/tok"), at("secrets/stile.yaml"));
+	assert_int_equal(how(&p, "secrets"), FILES_HIDE);
+	assert_int_equal(how(&p, "secrets/stile.yaml"), FILES_FREEZE);
+	files_plan_clear(&p);
+	/* Something else in it may be needed: then the file alone. */
+	make_file("secrets/tool");
+	plan(&p, at("secrets/tok"), NULL);
+	assert_int_equal(how(&p, "secrets"), -1);
+	assert_int_equal(how(&p, "secrets/tok"), FILES_HIDE);
+	files_plan_clear(&p);
+	unlink(at("secrets/tool"));
+	unlink(at("secrets/stile.yaml"));
+	unlink(at("secrets/.hidden"));
+	unlink(at("secrets/tok"));
+}
+
+static void test_link(void **state)
+{
+	struct files_plan p;
+
+	(void)state;
+	mkdir(at("secrets/..data"), 0700);
+	make_file("secrets/..data/tok");
+	assert_int_equal(symlink("..data/tok", at("secrets/tok")), 0);
+	plan(&p, at("secrets/tok"), NULL);
+	assert_int_equal(how(&p, "secrets/..data/tok"), FILES_HIDE);
+	assert_int_equal(how(&p, "secrets"), FILES_HIDE);
+	files_plan_clear(&p);
+	unlink(at("secrets/tok"));
+	unlink(at("secrets/..data/tok"));
+	rmdir(at("secrets/..data"));
+}
+
+static void test_home_stays(void **state)
+{
+	struct files_plan p;
+
+	(void)state;
+	make_file("secrets/tok");
+	setenv("HOME", at("secrets"), 1);
+	plan(&p, at("secrets/tok"), NULL);
+	assert_int_equal(how(&p, "secrets"), -1);
+	assert_int_equal(how(&p, "secrets/tok"), FILES_HIDE);
+	files_plan_clear(&p);
+	unlink(at("secrets/tok"));
+	setenv("HOME", "/nonexistent", 1);
+}
+
+static void test_what_is_not_there(void **state)
+{
+	struct files_options o = {.workspace = at("nowhere")};
+	struct files_plan p;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	plan(&p, at("nowhere/tok"), at("nowhere/stile.yaml"));
+	assert_int_equal(how(&p, "nowhere/tok"), -1);
+	files_plan_clear(&p);
+	assert_int_equal(files_plan_make(&o, &p, &e), -1);
+	assert_non_null(strstr(e.text, "workspace"));
+	files_plan_clear(&p);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_file_in_workspace),
+		cmocka_unit_test(test_folder_of_secrets),
+		cmocka_unit_test(test_link),
+		cmocka_unit_test(test_home_stays),
+		cmocka_unit_test(test_what_is_not_there),
+	};
+	int rc;
+
+	setenv("HOME", "/nonexistent", 1);
+	unsetenv("SSH_AUTH_SOCK");
+	if (!mkdtemp(top) || mkdir(at("work"), 0700) != 0 || mkdir(at("secrets"), 0700) != 0)
+		return 1;
+	rc = cmocka_run_group_tests(tests, NULL, NULL);
+	rmdir(at("work"));
+	rmdir(at("secrets"));
+	rmdir(top);
+	return rc;
+}
