@@ -1,0 +1,58 @@
+/*
+ * `stile check`: reads configurations as `serve` would and prints every fault.
+ */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "proxy/cli/cli.h"
+
+static int check_one(const char *file)
+{
+	struct config *c = NULL;
+	struct faults f;
+	size_t rules = 0;
+	int r;
+
+	faults_init(&f, file);
+	r = config_load_file(file, &c, &f);
+	cli_print_faults(&f);
+	if (r == 0) {
+		for (size_t i = 0; i < c->policies_n; i++)
+			rules += policy_rules_n(c->policies[i]);
+		(void)printf("%s: ok (%zu polic%s, %zu rule%s, %zu warning%s)\n", file,
+			     c->policies_n, c->policies_n == 1 ? "y" : "ies", rules,
+			     rules == 1 ? "" : "s", f.warnings, f.warnings == 1 ? "" : "s");
+		config_unref(c);
+	}
+	faults_clear(&f);
+	return r;
+}
+
+int cmd_check(int argc, char **argv)
+{
+	const char *file = NULL;
+	int opt, code = 0;
+
+	while ((opt = getopt(argc, argv, "+:c:")) != -1) {
+		if (opt == ':')
+			return cli_usage("check", "-%c needs a file", optopt);
+		if (opt != 'c')
+			return cli_usage("check", "unknown flag %s", argv[optind - 1]);
+		file = optarg;
+		if (check_one(file) < 0)
+			code = EXIT_USAGE;
+	}
+	for (int i = optind; i < argc; i++) {
+		file = argv[i];
+		if (check_one(file) < 0)
+			code = EXIT_USAGE;
+	}
+	if (!file) {
+		file = cli_find_config(NULL);
+		if (!file)
+			return cli_usage("check", "no configuration here; name a file");
+		if (check_one(file) < 0)
+			code = EXIT_USAGE;
+	}
+	return code;
+}

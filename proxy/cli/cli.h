@@ -1,0 +1,49 @@
+/*
+ * The command line: one function a subcommand, and what several of them share. argv[0] is the
+ * subcommand's own name. Each returns the exit code: 0 done, 1 failed (or denied, for explain), 2
+ * wrong usage or configuration.
+ */
+#ifndef STILE_PROXY_CLI_CLI_H
+#define STILE_PROXY_CLI_CLI_H
+
+#include "logging/strbuf.h"
+#include "policy/config.h"
+
+#define EXIT_USAGE 2
+
+int cmd_run(int argc, char **argv);
+int cmd_serve(int argc, char **argv);
+int cmd_check(int argc, char **argv);
+int cmd_explain(int argc, char **argv);
+int cmd_test(int argc, char **argv);
+int cmd_log(int argc, char **argv);
+int cmd_ca(int argc, char **argv);
+int cmd_help(int argc, char **argv);
+
+/* The subcommands, in the order of the documentation; ends with a NULL name. */
+struct cli_command {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *usage;   /* one line, without "stile " */
+	const char *summary; /* a few words */
+	const char *text;    /* the rest of `stile help NAME` */
+};
+extern const struct cli_command cli_commands[];
+
+/* The file of -c, or the first of ./stile.yaml and /etc/stile/stile.yaml that exists; NULL: none.
+ */
+const char *cli_find_config(const char *from_flag);
+/* Loads it and prints its faults and warnings to stderr. NULL: it cannot be used (exit 2). */
+struct config *cli_load_config(const char *from_flag);
+/* "stile: FILE:LINE:COL: text" a line, to stderr. */
+void cli_print_faults(struct faults *f);
+/* "stile CMD: text (see `stile help CMD`)" to stderr; returns EXIT_USAGE. */
+int cli_usage(const char *cmd, const char *fmt, ...) ATTR_PRINTF(2, 3);
+/* "stile: text" to stderr; returns 1. */
+int cli_fail(const struct err *e);
+/* The word of `words` (NULL-terminated) nearest to `given`, or NULL if none is near. */
+const char *cli_nearest(const char *given, const char *const *words);
+/* The CA folder of a configuration. */
+const char *cli_ca_dir(const struct config *c);
+
+#endif

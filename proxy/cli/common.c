@@ -1,0 +1,131 @@
+/*
+ * What the subcommands share; see cli.h.
+ */
+#include "proxy/cli/cli.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const DEFAULTS[] = {"./stile.yaml", "/etc/stile/stile.yaml"};
+
+const char *cli_find_config(const char *from_flag)
+{
+	if (from_flag)
+		return from_flag;
+	for (size_t i = 0; i < ARRAY_LEN(DEFAULTS); i++)
+		if (access(DEFAULTS[i], F_OK) == 0)
+			return DEFAULTS[i];
+	return NULL;
+}
+
+void cli_print_faults(struct faults *f)
+{
+	struct strbuf b;
+	struct str rest;
+
+	strbuf_init(&b, 1 << 20);
+	faults_print(f, &b);
+	rest = strbuf_str(&b);
+	while (rest.n > 0) {
+		struct str line = str_split(&rest, '\n');
+
+		if (line.n > 0)
+			(void)fprintf(stderr, "stile: %.*s\n", (int)line.n, line.p);
+	}
+	strbuf_clear(&b);
+}
+
+struct config *cli_load_config(const char *from_flag)
+{
+	const char *file = cli_find_config(from_flag);
+	struct config *c = NULL;
+	struct faults f;
+
+	if (!file) {
+		(void)fprintf(stderr,
+			      "stile: no configuration: neither %s nor %s exists (name one with -c "
+			      "FILE)\n",
+			      DEFAULTS[0], DEFAULTS[1]);
+		return NULL;
+	}
+	faults_init(&f, file);
+	if (config_load_file(file, &c, &f) < 0)
+		c = NULL;
+	cli_print_faults(&f);
+	faults_clear(&f);
+	return c;
+}
+
+int cli_usage(const char *cmd, const char *fmt, ...)
+{
+	struct strbuf text, safe;
+	va_list ap;
+
+	strbuf_init(&text, 4096);
+	strbuf_init(&safe, 16384);
+	va_start(ap, fmt);
+	strbuf_vaddf(&text, fmt, ap);
+	va_end(ap);
+	strbuf_add_printable(&safe, strbuf_str(&text));
+	(void)fprintf(stderr, "stile %s: %s (see `stile help %s`)\n", cmd, strbuf_cstr(&safe), cmd);
+	strbuf_clear(&text);
+	strbuf_clear(&safe);
+	return EXIT_USAGE;
+}
+
+int cli_fail(const struct err *e)
+{
+	(void)fprintf(stderr, "stile: %s\n", e->text);
+	return 1;
+}
+
+/* Edit distance, for words of a command line's length. */
+static size_t distance(const char *a, const char *b)
+{
+	size_t row[64];
+	size_t n = strlen(b);
+
+	if (n >= ARRAY_LEN(row))
+		return n;
+	for (size_t j = 0; j <= n; j++)
+		row[j] = j;
+	for (size_t i = 1; a[i - 1]; i++) {
+		size_t diagonal = row[0];
+
+		row[0] = i;
+		for (size_t j = 1; j <= n; j++) {
+			size_t up = row[j], cost = diagonal + (a[i - 1] != b[j - 1]);
+
+			diagonal = up;
+			if (up + 1 < cost)
+				cost = up + 1;
+			if (row[j - 1] + 1 < cost)
+				cost = row[j - 1] + 1;
+			row[j] = cost;
+		}
+	}
+	return row[n];
+}
+
+const char *cli_nearest(const char *given, const char *const *words)
+{
+	const char *best = NULL;
+	size_t best_d = 3;
+
+	for (size_t i = 0; words[i]; i++) {
+		size_t d = distance(given, words[i]);
+
+		if (d < best_d) {
+			best = words[i];
+			best_d = d;
+		}
+	}
+	return best;
+}
+
+const char *cli_ca_dir(const struct config *c)
+{
+	return c->ca_dir ? c->ca_dir : "/var/lib/stile/ca";
+}

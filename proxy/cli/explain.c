@@ -1,0 +1,233 @@
+/*
+ * `stile explain METHOD URL`: the decision that a request would meet, by the same code, without a
+ * look-up and without a secret.
+ */
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "logging/record.h"
+#include "proxy/cli/cli.h"
+
+static void print_targets(const struct rule *r)
+{
+	for (size_t i = 0; i < r->targets_n; i++) {
+		struct strbuf b;
+
+		strbuf_init(&b, 65536);
+		target_add(&r->targets[i], &b);
+		(void)printf("%s%s", i ? ", " : "", strbuf_cstr(&b));
+		strbuf_clear(&b);
+	}
+}
+
+static void print_rule(const char *what, const struct rule *r)
+{
+	struct strbuf at;
+
+	strbuf_init(&at, 4096);
+	rule_add_at(r, &at);
+	(void)printf("%-10s %s: ", what, strbuf_cstr(&at));
+	if (r->name)
+		(void)printf("%s: ", r->name);
+	(void)printf("%s ", r->effect == RULE_ALLOW ? "allow" : "deny");
+	print_targets(r);
+	for (size_t i = 0; i < r->methods_n; i++)
+		(void)printf("%s%s", i ? ", " : " methods ", r->methods[i]);
+	(void)printf("\n");
+	strbuf_clear(&at);
+}
+
+static void print_credential(const struct config *c, const char *name)
+{
+	const struct config_credential *k = config_credential(c, name);
+
+	if (!k)
+		return;
+	(void)printf("%-10s %s, from %s %s, ", "credential", name,
+		     k->source == CREDENTIAL_FROM_FILE ? "the file" : "the variable", k->from);
+	switch (k->as) {
+	case CREDENTIAL_AS_BEARER: (void)printf("as Authorization: Bearer\n"); break;
+	case CREDENTIAL_AS_BASIC: (void)printf("as Authorization: Basic\n"); break;
+	case CREDENTIAL_AS_HEADER: (void)printf("as the field %s\n", k->as_name); break;
+	case CREDENTIAL_AS_QUERY: (void)printf("as the query key %s\n", k->as_name); break;
+	}
+}
+
+static void print_allowed(const struct config *c, const struct rule *r)
+{
+	print_rule("rule", r);
+	if (r->credential)
+		print_credential(c, r->credential);
+	if (r->ranges_n > 0) {
+		(void)printf("%-10s", "addresses");
+		for (size_t i = 0; i < r->ranges_n; i++) {
+			char text[IPADDR_TEXT_MAX];
+
+			ipaddr_format(&r->ranges[i].base, text);
+			(void)printf("%s %s/%u", i ? "," : "", text, r->ranges[i].bits);
+		}
+		(void)printf("\n");
+	}
+}
+
+static int explain_connect(const struct config *c, const struct policy *p, const char *target)
+{
+	struct host host;
+	uint16_t port;
+	struct policy_connect m;
+	struct err e = ERR_INIT;
+
+	if (url_parse_authority(str_from_c(target), &host, &port, &e) < 0) {
+		(void)printf("deny       %s: %s\n", reason_word(e.reason), e.text);
+		return 1;
+	}
+	policy_decide_connect(p, &host, port, &m);
+	if (!m.allow) {
+		(void)printf("deny       %s\n", reason_word(m.reason));
+		if (m.deny)
+			print_rule("rule", m.deny);
+		return 1;
+	}
+	(void)printf("allow      CONNECT %s:%u\n", host.text, port);
+	if (m.inspect) {
+		(void)printf("%-10s intercepted; each request inside is judged by its URL\n",
+			     "tls");
+		print_allowed(c, m.inspect);
+	}
+	if (m.passthrough) {
+		(void)printf("%-10s passed through; the SNI must be %s\n", "tls", host.text);
+		print_allowed(c, m.passthrough);
+	}
+	if (m.http)
+		print_rule("http", m.http);
+	if (m.tcp)
+		print_rule("tcp", m.tcp);
+	return 0;
+}
+
+static void explain_denied(const struct policy *p, const struct policy_request *q)
+{
+	struct policy_connect m;
+	struct strbuf why;
+	const struct rule *near;
+
+	policy_decide_connect(p, q->host, q->port, &m);
+	if (q->scheme == SCHEME_HTTPS && m.passthrough) {
+		(void)printf("%-10s a CONNECT to it is passed through unread (tls: passthrough)\n",
+			     "note");
+		print_rule("by", m.passthrough);
+	}
+	strbuf_init(&why, 65536);
+	near = policy_nearest(p, q, &why);
+	if (near) {
+		print_rule("nearest", near);
+		(void)printf("%-10s %s\n", "differs", strbuf_cstr(&why));
+	} else {
+		(void)printf("%-10s no rule speaks of %s\n", "nearest", q->host->text);
+	}
+	strbuf_clear(&why);
+}
+
+static void print_url(const char *method, const struct url *u)
+{
+	struct strbuf b, safe;
+
+	strbuf_init(&b, 65536);
+	strbuf_init(&safe, 262144);
+	strbuf_add(&b, str_from_c(scheme_word(u->scheme)));
+	strbuf_adds(&b, "://");
+	url_add_authority(u, &b);
+	strbuf_add(&b, u->path);
+	if (u->has_query) {
+		strbuf_addc(&b, '?');
+		record_redact_query(u->query, &b);
+	}
+	strbuf_add_printable(&safe, str_from_c(method));
+	strbuf_addc(&safe, ' ');
+	strbuf_add_printable(&safe, strbuf_str(&b));
+	(void)printf("%-10s %s\n", "request", strbuf_cstr(&safe));
+	strbuf_clear(&b);
+	strbuf_clear(&safe);
+}
+
+static int explain_request(const struct config *c, const struct policy *p, const char *method,
+			   const char *text)
+{
+	struct url u;
+	struct err e = ERR_INIT;
+	struct policy_request q = {.method = str_from_c(method)};
+	struct policy_decision d;
+	int code = 1;
+
+	if (url_parse_absolute(str_from_c(text), &u, &e) < 0) {
+		(void)printf("deny       %s: %s\n", reason_word(e.reason), e.text);
+		url_clear(&u);
+		return 1;
+	}
+	q.scheme = u.scheme;
+	q.host = &u.host;
+	q.port = u.port;
+	q.path = u.path;
+	policy_decide(p, &q, &d);
+	(void)printf("%-10s%s%s\n", d.allow ? "allow" : "deny", d.allow ? "" : " ",
+		     d.allow ? "" : reason_word(d.reason));
+	print_url(method, &u);
+	if (d.allow) {
+		print_allowed(c, d.rule);
+		code = 0;
+	} else if (d.rule) {
+		print_rule("rule", d.rule);
+	} else {
+		explain_denied(p, &q);
+	}
+	url_clear(&u);
+	return code;
+}
+
+static struct policy *pick_policy(const struct config *c, const char *name)
+{
+	struct policy *p = name			? config_policy(c, name)
+			   : c->policies_n == 1 ? c->policies[0]
+						: NULL;
+
+	if (!p && !name)
+		p = config_policy(c, "default");
+	return p;
+}
+
+int cmd_explain(int argc, char **argv)
+{
+	static const struct option longs[] = {{"policy", required_argument, NULL, 'p'}, {0}};
+	const char *file = NULL, *name = NULL;
+	struct config *c;
+	struct policy *p;
+	int opt, code;
+
+	while ((opt = getopt_long(argc, argv, "+:c:", longs, NULL)) != -1) {
+		switch (opt) {
+		case 'c': file = optarg; break;
+		case 'p': name = optarg; break;
+		case ':': return cli_usage("explain", "%s needs a value", argv[optind - 1]);
+		default: return cli_usage("explain", "unknown flag %s", argv[optind - 1]);
+		}
+	}
+	if (argc - optind != 2)
+		return cli_usage("explain", "a METHOD and a URL are needed");
+	c = cli_load_config(file);
+	if (!c)
+		return EXIT_USAGE;
+	p = pick_policy(c, name);
+	if (!p)
+		code = cli_usage("explain",
+				 name ? "--policy: there is no policy `%s`"
+				      : "there are several policies; name one with --policy%s",
+				 name ? name : "");
+	else if (strcmp(argv[optind], "CONNECT") == 0)
+		code = explain_connect(c, p, argv[optind + 1]);
+	else
+		code = explain_request(c, p, argv[optind], argv[optind + 1]);
+	config_unref(c);
+	return code;
+}

@@ -1,0 +1,91 @@
+/*
+ * `stile help`, and the table of subcommands that help, main.c and the completions' test share.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "proxy/cli/cli.h"
+
+const struct cli_command cli_commands[] = {
+	{"run", cmd_run,
+	 "run [-c FILE] [--allow TARGET]... [--workspace DIR] [--env NAME[=VALUE]]... [--] CMD "
+	 "[ARG]...",
+	 "run a command whose only way out is the allowlist",
+	 "  -c FILE            the configuration (default: ./stile.yaml, /etc/stile/stile.yaml)\n"
+	 "  --allow TARGET     one more allow rule; may be repeated\n"
+	 "  --workspace DIR    where the command starts\n"
+	 "  --env NAME[=VALUE] passes a variable on, or sets it\n"
+	 "  --log FILE         where the audit log goes\n"
+	 "  --policy NAME      which policy, when there are several\n"
+	 "Exits with the command's status (128 and the signal's number when one ended it), 125 "
+	 "when the\n"
+	 "sandbox could not be made, 126 or 127 when the command could not be started.\n"},
+	{"serve", cmd_serve, "serve [-c FILE]", "the daemon",
+	 "  -c FILE            the configuration\n"
+	 "SIGHUP reads the configuration again and opens the log anew; SIGUSR1 opens the log "
+	 "anew;\n"
+	 "SIGTERM lets requests in flight end, then stops.\n"},
+	{"check", cmd_check, "check [-c] FILE...", "every fault of a configuration",
+	 "Prints each fault as FILE:LINE:COL; exit 2 if there is any.\n"},
+	{"explain", cmd_explain, "explain [-c FILE] [--policy NAME] METHOD URL",
+	 "what would be decided, and why",
+	 "  -c FILE            the configuration\n"
+	 "  --policy NAME      which policy, when there are several\n"
+	 "Prints the decision, the rule and where it stands, and what would be injected; for a "
+	 "denial the\n"
+	 "nearest rule and what differs. `explain CONNECT HOST:PORT` shows what a tunnel may "
+	 "carry.\n"
+	 "Nothing is looked up or sent. Exit 0 when allowed, 1 when denied.\n"},
+	{"test", cmd_test, "test [-c FILE]", "run the policies' own tests",
+	 "  -c FILE            the configuration\n"
+	 "Decides each request of `tests:` and compares; exit 1 if any differs.\n"},
+	{"log", cmd_log, "log [-f] [FILTER]... FILE", "read and filter the audit log",
+	 "  -f                 go on as the file grows, across rotation\n"
+	 "  --event E          only this event, e.g. request.deny\n"
+	 "  --host H           only this host\n"
+	 "  --reason R         only this reason\n"
+	 "  --decision D       allow or deny\n"
+	 "  --since T          only records from this time on (RFC 3339, or a part of it from the "
+	 "left)\n"
+	 "  --json             the lines themselves\n"
+	 "FILE may be - for standard input.\n"},
+	{"ca", cmd_ca, "ca show|bundle|rotate [-c FILE] [-o FILE]", "the interception CA",
+	 "  show               subject, fingerprint, validity, place\n"
+	 "  bundle             what a client must trust: the system's roots and the CA, as PEM\n"
+	 "  rotate             a new CA; the old one is kept as ca.pem.old\n"
+	 "  -c FILE            the configuration\n"
+	 "  -o FILE            where the bundle goes (default: standard output)\n"},
+	{"help", cmd_help, "help [CMD|yaml]", "help on a command, or every key of the YAML", ""},
+	{NULL, NULL, NULL, NULL, NULL},
+};
+
+static int help_all(void)
+{
+	(void)printf("stile: the only way out of a sandbox, by an allowlist, with every request "
+		     "logged\n\n");
+	for (const struct cli_command *c = cli_commands; c->name; c++)
+		(void)printf("  stile %-8s %s\n", c->name, c->summary);
+	(void)printf("\n`stile help CMD` says more; `stile --version` prints the version.\n");
+	return 0;
+}
+
+static int help_yaml(void)
+{
+	for (const char *const *k = config_keys(); *k; k++)
+		(void)printf("%s\n", *k);
+	return 0;
+}
+
+int cmd_help(int argc, char **argv)
+{
+	if (argc < 2)
+		return help_all();
+	if (strcmp(argv[1], "yaml") == 0)
+		return help_yaml();
+	for (const struct cli_command *c = cli_commands; c->name; c++)
+		if (strcmp(argv[1], c->name) == 0) {
+			(void)printf("usage: stile %s\n\n%s\n", c->usage, c->text);
+			return 0;
+		}
+	return cli_usage("help", "no such command: %s", argv[1]);
+}

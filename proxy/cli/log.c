@@ -1,0 +1,228 @@
+/*
+ * `stile log`: reads the audit log, filters it, and prints a line a record for people. Whatever a
+ * record holds is escaped before it reaches the terminal.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "logging/limits.h"
+#include "proxy/cli/cli.h"
+
+#define FOLLOW_MS 200
+
+struct filter {
+	const char *event, *host, *reason, *decision, *since;
+	bool json, follow;
+};
+
+static const char *text(const json_t *o, const char *key)
+{
+	const json_t *v = json_object_get(o, key);
+
+	return json_is_string(v) ? json_string_value(v) : "";
+}
+
+static bool passes(const struct filter *f, const json_t *o)
+{
+	if (f->event && strcmp(f->event, text(o, "event")) != 0)
+		return false;
+	if (f->host && strcmp(f->host, text(o, "host")) != 0)
+		return false;
+	/* What failed after it was allowed has its word in `error`. */
+	if (f->reason && strcmp(f->reason, text(o, "reason")) != 0 &&
+	    strcmp(f->reason, text(o, "error")) != 0)
+		return false;
+	if (f->decision && strcmp(f->decision, text(o, "decision")) != 0)
+		return false;
+	return !f->since || strncmp(text(o, "time"), f->since, strlen(f->since)) >= 0;
+}
+
+static void add(struct strbuf *b, const char *before, const char *s, const char *after)
+{
+	if (!*s)
+		return;
+	strbuf_adds(b, before);
+	strbuf_add_printable(b, str_from_c(s));
+	strbuf_adds(b, after);
+}
+
+static void add_number(struct strbuf *b, const char *before, const json_t *v, const char *after)
+{
+	if (json_is_number(v))
+		strbuf_addf(b, "%s%.6g%s", before, json_number_value(v), after);
+}
+
+static void add_target(struct strbuf *b, const json_t *o)
+{
+	const char *host = text(o, "host");
+
+	add(b, " ", text(o, "method"), "");
+	add(b, " ", text(o, "scheme"), "://");
+	if (!*text(o, "scheme") && *host)
+		strbuf_addc(b, ' ');
+	add(b, strchr(host, ':') ? "[" : "", host, strchr(host, ':') ? "]" : "");
+	add_number(b, ":", json_object_get(o, "port"), "");
+	add(b, "", text(o, "path"), "");
+	if (json_is_string(json_object_get(o, "query")))
+		strbuf_addc(b, '?');
+	add(b, "", text(o, "query"), "");
+}
+
+static void print_record(const json_t *o)
+{
+	struct strbuf b;
+
+	strbuf_init(&b, LIMIT_RECORD_BYTES * 8);
+	add(&b, "", text(o, "time"), " ");
+	strbuf_addf(&b, "%-13s", text(o, "event"));
+	add(&b, " [", text(o, "sandbox"), "]");
+	add_target(&b, o);
+	add_number(&b, " ", json_object_get(o, "status"), "");
+	add(&b, " ", text(o, "reason"), "");
+	add(&b, " error=", text(o, "error"), "");
+	add(&b, " rule=", text(o, "rule_at"), "");
+	add(&b, " policy=", *text(o, "rule_at") ? "" : text(o, "policy"), "");
+	add(&b, " credential=", text(o, "credential"), "");
+	add(&b, " upstream=", text(o, "upstream"), "");
+	add_number(&b, " out=", json_object_get(o, "bytes_out"), "");
+	add_number(&b, " in=", json_object_get(o, "bytes_in"), "");
+	add_number(&b, " ", json_object_get(json_object_get(o, "ms"), "total"), "ms");
+	add(&b, " (", text(o, "error_detail"), ")");
+	(void)puts(strbuf_cstr(&b));
+	strbuf_clear(&b);
+}
+
+/* False: not a record. */
+static bool one_line(const struct filter *f, const char *line, size_t n)
+{
+	json_error_t why;
+	json_t *o = json_loadb(line, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+	bool ok = json_is_object(o);
+
+	if (ok && passes(f, o)) {
+		if (f->json)
+			(void)printf("%.*s\n", (int)n, line);
+		else
+			print_record(o);
+	}
+	json_decref(o);
+	return ok;
+}
+
+/* True: the path leads to another file than `in`, or the file was cut. */
+static bool was_rotated(FILE *in, const char *path)
+{
+	struct stat a, b;
+
+	if (stat(path, &a) < 0 || fstat(fileno(in), &b) < 0)
+		return false;
+	return a.st_ino != b.st_ino || a.st_dev != b.st_dev || a.st_size < ftello(in);
+}
+
+static void wait_for_more(void)
+{
+	struct timespec t = {.tv_nsec = FOLLOW_MS * 1000000L};
+
+	(void)fflush(stdout);
+	(void)nanosleep(&t, NULL);
+}
+
+/* Reads to the end; a line without its end is kept for the next time. The number of broken lines.
+ */
+static size_t drain(const struct filter *f, FILE *in, char **line, size_t *cap, struct strbuf *part)
+{
+	ssize_t n;
+	size_t broken = 0;
+
+	while ((n = getline(line, cap, in)) > 0) {
+		strbuf_add(part, str_from(*line, (size_t)n));
+		if ((*line)[n - 1] != '\n')
+			break;
+		if (!one_line(f, strbuf_cstr(part), part->len - 1))
+			broken++;
+		strbuf_reset(part);
+	}
+	clearerr(in);
+	return broken;
+}
+
+static int read_log(const struct filter *f, const char *path)
+{
+	FILE *in = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
+	char *line = NULL;
+	size_t cap = 0, broken = 0;
+	struct strbuf part;
+
+	if (!in) {
+		(void)fprintf(stderr, "stile: %s: %s\n", path, strerror(errno));
+		return 1;
+	}
+	strbuf_init(&part, LIMIT_RECORD_BYTES * 4);
+	for (;;) {
+		bool rotated = f->follow && was_rotated(in, path);
+
+		broken += drain(f, in, &line, &cap, &part);
+		if (!f->follow || in == stdin)
+			break;
+		if (rotated) {
+			FILE *fresh = fopen(path, "re");
+
+			if (fresh) {
+				(void)fclose(in);
+				in = fresh;
+				strbuf_reset(&part);
+				continue;
+			}
+		}
+		wait_for_more();
+	}
+	if (part.len > 0 && !one_line(f, strbuf_cstr(&part), part.len))
+		broken++;
+	if (broken > 0)
+		(void)fprintf(stderr, "stile: %s: %zu line%s not a record\n", path, broken,
+			      broken == 1 ? " is" : "s are");
+	if (in != stdin)
+		(void)fclose(in);
+	free(line);
+	strbuf_clear(&part);
+	return broken ? 1 : 0;
+}
+
+int cmd_log(int argc, char **argv)
+{
+	static const struct option longs[] = {
+		{"event", required_argument, NULL, 'e'},
+		{"host", required_argument, NULL, 'h'},
+		{"reason", required_argument, NULL, 'r'},
+		{"decision", required_argument, NULL, 'd'},
+		{"since", required_argument, NULL, 's'},
+		{"json", no_argument, NULL, 'j'},
+		{0},
+	};
+	struct filter f = {0};
+	int opt;
+
+	while ((opt = getopt_long(argc, argv, ":f", longs, NULL)) != -1) {
+		switch (opt) {
+		case 'f': f.follow = true; break;
+		case 'e': f.event = optarg; break;
+		case 'h': f.host = optarg; break;
+		case 'r': f.reason = optarg; break;
+		case 'd': f.decision = optarg; break;
+		case 's': f.since = optarg; break;
+		case 'j': f.json = true; break;
+		case ':': return cli_usage("log", "%s needs a value", argv[optind - 1]);
+		default: return cli_usage("log", "unknown flag %s", argv[optind - 1]);
+		}
+	}
+	if (argc - optind != 1)
+		return cli_usage("log", "name one FILE, or - for standard input");
+	return read_log(&f, argv[optind]);
+}

@@ -1,0 +1,199 @@
+/*
+ * `stile serve`: the daemon. The order of its start is the order of serve_start below: nothing
+ * listens before the configuration is whole, and no request is read before the privileges are gone.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "logging/log.h"
+#include "proxy/cli/cli.h"
+#include "proxy/cli/notify.h"
+#include "proxy/cli/privileges.h"
+#include "proxy/credentials/store.h"
+#include "proxy/session/engine.h"
+
+#define TICK_MS 500
+
+struct serve {
+	struct config *config;
+	struct ca *ca;
+	struct engine *engine;
+	int signals;
+};
+
+static int block_signals(struct err *e)
+{
+	sigset_t set;
+	int fd;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGHUP);
+	sigaddset(&set, SIGUSR1);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	/* Before any thread starts, so that all of them inherit it. */
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return fd < 0 ? err_sys(e, errno, "signalfd") : fd;
+}
+
+static void say_listening(const struct serve *s)
+{
+	for (size_t i = 0; i < s->config->listeners_n; i++) {
+		const struct config_listener *l = &s->config->listeners[i];
+		char addr[IPADDR_TEXT_MAX];
+		size_t rules = policy_rules_n(l->policy);
+
+		if (l->unix_path) {
+			log_info("listening on unix:%s (policy %s, %zu rule%s)", l->unix_path,
+				 l->policy_name, rules, rules == 1 ? "" : "s");
+			continue;
+		}
+		ipaddr_format(&l->addr, addr);
+		log_info(l->addr.family == 6 ? "listening on [%s]:%u (policy %s, %zu rule%s)"
+					     : "listening on %s:%u (policy %s, %zu rule%s)",
+			 addr, engine_port(s->engine, i), l->policy_name, rules,
+			 rules == 1 ? "" : "s");
+	}
+}
+
+static int serve_start(struct serve *s, struct err *e)
+{
+	struct engine_options o = {.config = s->config, .listen_fd = -1};
+
+	privileges_guard_memory();
+	if (credential_env_capture(s->config, e) < 0)
+		return -1;
+	s->signals = block_signals(e);
+	if (s->signals < 0)
+		return -1;
+	if (ca_load_or_create(cli_ca_dir(s->config), &s->ca, e) < 0)
+		return err_wrap(e, "ca");
+	o.ca = s->ca;
+	if (engine_new(&o, &s->engine, e) < 0 || privileges_drop(s->config->user, e) < 0 ||
+	    engine_start(s->engine, e) < 0)
+		return -1;
+	say_listening(s);
+	notify_send("READY=1");
+	return 0;
+}
+
+static void first_fault(struct faults *f, struct strbuf *out)
+{
+	for (size_t i = 0; i < f->n; i++)
+		if (!f->v[i].warning) {
+			strbuf_addf(out, "%s:%u:%u: %s", f->file, f->v[i].line, f->v[i].col,
+				    f->v[i].text);
+			return;
+		}
+}
+
+static void reload(struct serve *s)
+{
+	struct config *fresh = NULL;
+	struct faults f;
+	struct err e = ERR_INIT;
+
+	notify_send("RELOADING=1");
+	engine_reopen_log(s->engine);
+	faults_init(&f, s->config->file);
+	if (config_load_file(s->config->file, &fresh, &f) < 0) {
+		struct strbuf why;
+
+		strbuf_init(&why, 2048);
+		first_fault(&f, &why);
+		cli_print_faults(&f);
+		log_error("reload: %s is broken; the old policy stays", s->config->file);
+		engine_reject(s->engine, strbuf_cstr(&why));
+		strbuf_clear(&why);
+	} else {
+		cli_print_faults(&f);
+		if (engine_reload(s->engine, fresh, &e) < 0) {
+			log_error("reload: %s; the old policy stays", e.text);
+			config_unref(fresh);
+		} else {
+			config_unref(s->config);
+			s->config = fresh;
+			log_info("reloaded %s", s->config->file);
+		}
+	}
+	faults_clear(&f);
+	notify_send("READY=1");
+}
+
+/* True: stop. */
+static bool on_signal(struct serve *s)
+{
+	struct signalfd_siginfo si;
+
+	while (read(s->signals, &si, sizeof(si)) == (ssize_t)sizeof(si)) {
+		switch (si.ssi_signo) {
+		case SIGHUP: reload(s); break;
+		case SIGUSR1: engine_reopen_log(s->engine); break;
+		default: return true;
+		}
+	}
+	return false;
+}
+
+static void serve_loop(struct serve *s)
+{
+	struct pollfd p = {.fd = s->signals, .events = POLLIN};
+
+	for (;;) {
+		int n = poll(&p, 1, TICK_MS);
+
+		if (n > 0 && on_signal(s))
+			return;
+		engine_tick(s->engine);
+	}
+}
+
+int cmd_serve(int argc, char **argv)
+{
+	struct serve s = {.signals = -1};
+	const char *file = NULL;
+	struct err e = ERR_INIT;
+	int opt, code = 0;
+
+	while ((opt = getopt(argc, argv, "+:c:")) != -1) {
+		if (opt == ':')
+			return cli_usage("serve", "-%c needs a file", optopt);
+		if (opt != 'c')
+			return cli_usage("serve", "unknown flag %s", argv[optind - 1]);
+		file = optarg;
+	}
+	if (optind < argc)
+		return cli_usage("serve", "what is `%s`?", argv[optind]);
+	s.config = cli_load_config(file);
+	if (!s.config)
+		return EXIT_USAGE;
+	if (serve_start(&s, &e) < 0) {
+		code = cli_fail(&e);
+	} else {
+		sigset_t set;
+
+		serve_loop(&s);
+		log_info("stopping: requests in flight have %llu ms",
+			 (unsigned long long)s.config->limits.drain_ms);
+		notify_send("STOPPING=1");
+		/* A second signal ends it at once. */
+		sigemptyset(&set);
+		sigaddset(&set, SIGTERM);
+		sigaddset(&set, SIGINT);
+		sigprocmask(SIG_UNBLOCK, &set, NULL);
+		engine_stop(s.engine, s.config->limits.drain_ms);
+	}
+	engine_free(s.engine);
+	ca_unref(s.ca);
+	config_unref(s.config);
+	if (s.signals >= 0)
+		close(s.signals);
+	return code;
+}
