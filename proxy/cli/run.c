@@ -20,24 +20,7 @@
 #include "proxy/sandbox/env.h"
 #include "proxy/sandbox/run.h"
 
-#define STATUS_USAGE 2
-#define PATH_BYTES   4096
-#define FAULTS_BYTES (1u << 20)
-
-static const char usage[] =
-	"usage: stile run [-c FILE] [--allow TARGET]... [--policy NAME] [--workspace DIR]\n"
-	"                 [--env NAME[=VALUE]]... [--log FILE] [--] COMMAND [ARG]...\n"
-	"Runs COMMAND in a sandbox whose only way out is the allowlist.\n"
-	"  -c, --config FILE   the configuration (default: ./stile.yaml, /etc/stile/stile.yaml)\n"
-	"      --allow TARGET  allow this too, as an `allow:` in the file would\n"
-	"      --policy NAME   which of the file's policies (default: the only one, or "
-	"\"default\")\n"
-	"      --workspace DIR where COMMAND starts (default: here)\n"
-	"      --env NAME      pass this variable on; NAME=VALUE sets it\n"
-	"      --log FILE      the record of what left (default: the file's `log:`, or a file\n"
-	"                      in $XDG_STATE_HOME/stile)\n"
-	"Exits with COMMAND's status (128+signal), 125 if there is no sandbox, 2 for wrong "
-	"usage.\n";
+#define PATH_BYTES 4096
 
 struct words {
 	const char **v; /* owned; the words are argv's */
@@ -60,12 +43,6 @@ static int word_add(struct words *w, const char *word)
 	return 0;
 }
 
-static int bad_usage(const char *what)
-{
-	log_error("%s (see stile run --help)", what);
-	return STATUS_USAGE;
-}
-
 /* 0: optind is the command; otherwise *ret_status is what to exit with. */
 static int read_options(int argc, char **argv, struct options *o, int *ret_status)
 {
@@ -80,9 +57,10 @@ static int read_options(int argc, char **argv, struct options *o, int *ret_statu
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
+	char *help[] = {(char[]){"help"}, (char[]){"run"}, NULL};
 	int c, rc = 0;
 
-	*ret_status = STATUS_USAGE;
+	*ret_status = 1;
 	optind = 0; /* glibc: start anew, whatever was parsed before */
 	while (rc == 0 && (c = getopt_long(argc, argv, "+:c:h", known, NULL)) != -1) {
 		switch (c) {
@@ -92,16 +70,12 @@ static int read_options(int argc, char **argv, struct options *o, int *ret_statu
 		case OPT_WORKSPACE: o->workspace = optarg; break;
 		case OPT_ENV: rc = word_add(&o->env, optarg); break;
 		case OPT_LOG: o->log = optarg; break;
-		case 'h':
-			fputs(usage, stdout);
-			*ret_status = 0;
-			return -1;
+		case 'h': *ret_status = cmd_help(2, help); return -1;
 		case ':':
-			log_error("run: %s wants a value (see stile run --help)", argv[optind - 1]);
+			*ret_status = cli_usage("run", "%s needs a value", argv[optind - 1]);
 			return -1;
 		default:
-			log_error("run: unknown option %s (see stile run --help)",
-				  argv[optind - 1]);
+			*ret_status = cli_usage("run", "unknown flag %s", argv[optind - 1]);
 			return -1;
 		}
 	}
@@ -110,31 +84,10 @@ static int read_options(int argc, char **argv, struct options *o, int *ret_statu
 		return -1;
 	}
 	if (optind >= argc) {
-		bad_usage("run: which command?");
+		*ret_status = cli_usage("run", "which command?");
 		return -1;
 	}
 	return 0;
-}
-
-static const char *default_config(void)
-{
-	static const char *const places[] = {"stile.yaml", "/etc/stile/stile.yaml"};
-
-	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
-		if (access(places[i], F_OK) == 0)
-			return places[i];
-	}
-	return NULL;
-}
-
-static void print_faults(struct faults *f)
-{
-	struct strbuf out;
-
-	strbuf_init(&out, FAULTS_BYTES);
-	faults_print(f, &out);
-	fputs(strbuf_cstr(&out), stderr);
-	strbuf_clear(&out);
 }
 
 /* The file if there is one, the --allow rules on top. NULL: told on stderr. */
@@ -152,8 +105,7 @@ static struct config *read_config(const struct options *o)
 		config_unref(c);
 		c = rc == 0 ? with : NULL;
 	}
-	if (f.n > 0)
-		print_faults(&f);
+	cli_print_faults(&f);
 	faults_clear(&f);
 	if (rc != 0)
 		return NULL;
@@ -265,11 +217,11 @@ static int run_with(const struct options *o, struct sandbox_options *so)
 
 	if (env_check(o->env.v, o->env.n, so->config, &e) != 0) {
 		log_error("%s", e.text);
-		return STATUS_USAGE;
+		return EXIT_USAGE;
 	}
 	so->policy_name = choose_policy(so->config, o->policy);
 	if (!so->policy_name)
-		return STATUS_USAGE;
+		return EXIT_USAGE;
 	so->id = id;
 	if (make_id(id, sizeof(id)) != 0 || choose_log(o, so, dir, file) != 0)
 		return SANDBOX_STATUS_NO_SANDBOX;
@@ -293,9 +245,8 @@ int cmd_run(int argc, char **argv)
 		return SANDBOX_STATUS_NO_SANDBOX;
 	if (read_options(argc, argv, &o, &status) != 0)
 		goto out;
-	status = STATUS_USAGE;
-	if (!o.config_file)
-		o.config_file = default_config();
+	status = EXIT_USAGE;
+	o.config_file = cli_find_config(o.config_file);
 	so.config = read_config(&o);
 	if (!so.config)
 		goto out;
