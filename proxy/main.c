@@ -31,7 +31,8 @@ static int unknown(const char *given)
 
 int main(int argc, char **argv)
 {
-	char *help[] = {"help", NULL};
+	char name[] = "help";
+	char *help[] = {name, NULL};
 
 	/* A closed pipe or peer is an error code where it happens, not the end of the process. */
 	(void)signal(SIGPIPE, SIG_IGN);
