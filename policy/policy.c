@@ -19,7 +19,7 @@ struct policy {
 	int refs; /* atomic */
 };
 
-static void rule_clear(struct rule *r)
+void rule_clear(struct rule *r)
 {
 	for (size_t i = 0; i < r->targets_n; i++)
 		pattern_free(r->targets[i].path);

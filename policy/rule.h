@@ -47,4 +47,7 @@ struct rule {
 	const char *file;
 };
 
+/* Frees what the rule owns. */
+void rule_clear(struct rule *r);
+
 #endif
