@@ -282,6 +282,9 @@ static enum dns_status to_status(int rc)
 	case ARES_ENOTFOUND: return DNS_NO_NAME;
 	case ARES_ENODATA: return DNS_NO_ADDRESS;
 	case ARES_ETIMEOUT: return DNS_TIMED_OUT;
+	case ARES_ESERVFAIL:
+	case ARES_EREFUSED:
+	case ARES_ENOTIMP: /* 1.18 calls all of these ECONNREFUSED, once every try has met one */
 	case ARES_ECONNREFUSED: return DNS_NO_SERVER;
 	case ARES_ENOMEM:
 	case ARES_ECANCELLED:

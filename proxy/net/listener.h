@@ -22,8 +22,8 @@ struct listener_peer {
 	char text[64];	    /* "127.0.0.1:40312", "[::1]:1", "unix:uid=1000,pid=7" */
 };
 
-/* Counts of one listener over all workers, shared: connections and connections per address, with a lock a
- * shard of addresses. One a configured listener; counted. */
+/* Counts of one listener over all workers, shared: connections and connections per address (IPv6: per /64;
+ * Unix peers count in the total only), with a lock a shard of addresses. One a configured listener; counted. */
 struct listener_counts;
 struct listener_counts *listener_counts_new(uint64_t max, uint64_t max_per_addr);
 struct listener_counts *listener_counts_ref(struct listener_counts *c);

@@ -1,7 +1,8 @@
 /*
  * An opaque relay between two plain TCP sockets with splice(2) through pooled pipes: the bytes never
  * enter the process. Half-closes are passed on; a slow side stops the other. For streams that hold TLS or
- * buffered bytes, tunnel.c relays through stream.h instead.
+ * buffered bytes, tunnel.c relays through stream.h instead. Where no pipe is to be had the bytes are copied.
+ * The process must ignore SIGPIPE, which splice(2) raises and no flag prevents.
  */
 #ifndef STILE_PROXY_NET_SPLICE_H
 #define STILE_PROXY_NET_SPLICE_H

@@ -140,12 +140,18 @@ static void test_refused_names_the_address(void **state)
 static void test_falls_back_at_once_when_refused(void **state)
 {
 	const char *const addrs[] = {"::1", "127.0.0.2", "127.0.0.1"};
+	const char *const no_route[] = {"224.0.0.1", "ff02::1", "127.0.0.1"};
 	int ls = bound_at("127.0.0.1", 0, SOCK_STREAM, 4);
 	struct ipaddr want = ip("127.0.0.1");
 	struct result r;
 
 	(void)state;
 	assert_true(dial(&r, addrs, 3, port_of(ls), 1000) < 200);
+	assert_true(r.fd >= 0);
+	assert_true(ipaddr_eq(&r.addr, &want));
+	close(r.fd);
+	/* And those that the kernel refuses before a packet is sent. */
+	assert_true(dial(&r, no_route, 3, port_of(ls), 1000) < 200);
 	assert_true(r.fd >= 0);
 	assert_true(ipaddr_eq(&r.addr, &want));
 	close(r.fd);
