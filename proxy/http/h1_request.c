@@ -147,7 +147,8 @@ static int read_target(const struct h1_context *ctx, struct request *r, struct e
 
 /* RFC 9112 section 3.2, and the rule that there is one name. The port left out of CONNECT's Host is
  * the target's, since CONNECT has no default one. */
-static int check_host(const struct h1_facts *f, const struct request *r, struct err *e)
+static int check_host(const struct h1_facts *f, const struct request *r, bool has_url,
+		      struct err *e)
 {
 	uint16_t default_port = scheme_default_port(r->url.scheme);
 	struct host host;
@@ -155,6 +156,8 @@ static int check_host(const struct h1_facts *f, const struct request *r, struct 
 
 	if (f->n_host != 1)
 		return malformed(e, f->n_host == 0 ? "no Host field" : "more than one Host field");
+	if (!has_url)
+		return 0;
 	if (r->form == TARGET_AUTHORITY)
 		default_port = r->url.port;
 	if (url_parse_host_field(f->host, default_port, &host, &port, e) < 0) {
@@ -213,29 +216,33 @@ static int read_wishes(const struct h1_facts *f, struct request *r, struct err *
 	return 0;
 }
 
-/* The first fault is told; those after it find e taken. */
+/* The first fault is told. Of those after it only matters whether one is hard: after a soft one the
+ * connection's framing is still beyond doubt. */
 struct faults {
-	struct err first;
-	bool any;
+	struct err first, later;
+	bool any, hard;
 };
 
 static struct err *told(struct faults *f)
 {
-	return f->any ? NULL : &f->first;
+	return f->any ? &f->later : &f->first;
 }
 
-static void note(struct faults *f, int rc)
-{
-	if (rc < 0)
-		f->any = true;
-}
-
-/* After these the connection's framing is still beyond doubt. */
 static bool is_soft(enum reason r)
 {
 	return r == REASON_AMBIGUOUS_URL || r == REASON_NAME_MISMATCH ||
 	       r == REASON_METHOD_REFUSED || r == REASON_UPGRADE_REFUSED ||
 	       r == REASON_EXPECTATION_FAILED;
+}
+
+/* Takes the outcome of a call that was given told(f). */
+static void note(struct faults *f, int rc)
+{
+	if (rc == 0)
+		return;
+	if (!is_soft(told(f)->reason))
+		f->hard = true;
+	f->any = true;
 }
 
 /* At most LIMIT_HEAD_BYTES of it, whoever calls with how much. */
@@ -262,7 +269,7 @@ static void read_line(struct str *rest, struct request *r, struct faults *f)
 	if (h1_next_line(rest, &line, told(f)) < 0) {
 		ptrdiff_t lf = str_find(*rest, '\n');
 
-		f->any = true;
+		note(f, -1);
 		line = lf < 0 ? *rest : str_head(*rest, (size_t)lf);
 		*rest = lf < 0 ? STR_NONE : str_skip(*rest, (size_t)lf + 1);
 	}
@@ -297,8 +304,7 @@ static void read_all(struct str rest, const struct h1_context *ctx, struct reque
 	if (str_eq(r->method, STR("TRACE")))
 		note(f, err_reason(told(f), REASON_METHOD_REFUSED,
 				   "TRACE would hand back what the proxy adds"));
-	if (has_url)
-		note(f, check_host(&facts, r, told(f)));
+	note(f, check_host(&facts, r, has_url, told(f)));
 	note(f, read_wishes(&facts, r, told(f)));
 }
 
@@ -317,7 +323,8 @@ int h1_parse_request(struct str head, const struct h1_context *ctx, struct reque
 	read_all(rest, ctx, ret, &f);
 	if (!f.any)
 		return 0;
-	if (!is_soft(f.first.reason))
+	/* What follows a CONNECT may be meant for the tunnel that there is not. */
+	if (f.hard || ret->form == TARGET_AUTHORITY)
 		ret->keep_alive = false;
 	if (e)
 		*e = f.first;

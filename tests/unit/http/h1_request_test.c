@@ -710,6 +710,12 @@ static void test_record_of_refused(void **state)
 		{"GET http://allowed.test:8080/a/../b HTTP/1.1\r\n" H
 		 "Content-Length: 1, 1\r\n\r\n",
 		 "GET", "http://allowed.test:8080/a/../b", "allowed.test:8080", false},
+		{"GET http://allowed.test:8080/a/../b HTTP/1.1\r\n" H H "\r\n", "GET",
+		 "http://allowed.test:8080/a/../b", "allowed.test:8080", false},
+		{GET "Host: evil.test\r\nExpect: x\r\n\r\n", "GET", "http://allowed.test:8080/ok/a",
+		 "evil.test", true},
+		{"CONNECT allowed.test:443 HTTP/1.1\r\nHost: evil.test\r\n\r\n", "CONNECT",
+		 "allowed.test:443", "evil.test", false},
 		{"TRACE http://allowed.test:8080/ HTTP/1.1\r\n" H "\r\n", "TRACE",
 		 "http://allowed.test:8080/", "allowed.test:8080", true},
 		{POST H "Content-Length: x\r\n\r\n", "POST", "http://allowed.test:8080/ok/a",
