@@ -563,7 +563,10 @@ static int interim(struct exchange *x, const struct response *r, struct err *e)
 			timer_arm(&x->timer, limits(x)->body_idle_ms);
 		return 0;
 	}
-	return x->down->ops->send_head(x->down, r, false, e);
+	if (x->down->ops->send_head(x->down, r, false, e) < 0)
+		return -1;
+	x->down->ops->flush(x->down); /* a hint is worth something only before the answer */
+	return 0;
 }
 
 /* Heads until the final one. 1: it came; 0: not yet; -1: the exchange has ended; 2: start over. */

@@ -154,12 +154,14 @@ static void stop_listening(struct worker *w)
 /* ---- birth and thread ---- */
 
 static void on_drain_timer(void *arg);
+static void on_retired(void *arg);
 
 static int make_parts(struct worker *w, const struct worker_options *o, struct err *e)
 {
 	if (loop_new(&w->loop, e) < 0)
 		return -1;
 	if (timer_init(&w->log_timer, w->loop, on_log_timer, w) < 0 ||
+	    timer_init(&w->retire_timer, w->loop, on_retired, w) < 0 ||
 	    timer_init(&w->drain_timer, w->loop, on_drain_timer, w) < 0)
 		return err_set(e, "out of memory");
 	if (log_port_new(o->writer, &w->log, e) < 0 || own_addrs_new(&w->own_addrs, e) < 0 ||
@@ -200,7 +202,9 @@ void worker_free(struct worker *w)
 		stop_listening(w);
 		pool_free(w->pool);
 		resolver_free(w->resolver);
+		resolver_free(w->retired);
 		timer_clear(&w->log_timer);
+		timer_clear(&w->retire_timer);
 		timer_clear(&w->drain_timer);
 	}
 	if (w->log_event)
@@ -260,21 +264,67 @@ static void recheck_tunnels(struct worker *w)
 	}
 }
 
+static bool same_words(char *const *a, size_t a_n, char *const *b, size_t b_n)
+{
+	if (a_n != b_n)
+		return false;
+	for (size_t i = 0; i < a_n; i++)
+		if (strcmp(a[i], b[i]) != 0)
+			return false;
+	return true;
+}
+
+/* Would a resolver made from b answer as one made from a? */
+static bool same_resolution(const struct config *a, const struct config *b)
+{
+	if (!same_words(a->dns_servers, a->dns_servers_n, b->dns_servers, b->dns_servers_n) ||
+	    a->hosts_n != b->hosts_n)
+		return false;
+	for (size_t i = 0; i < a->hosts_n; i++) {
+		const struct config_host *x = &a->hosts[i], *y = &b->hosts[i];
+
+		if (!host_eq(&x->name, &y->name) || x->addrs_n != y->addrs_n)
+			return false;
+		for (size_t k = 0; k < x->addrs_n; k++)
+			if (!ipaddr_eq(&x->addrs[k], &y->addrs[k]))
+				return false;
+	}
+	return true;
+}
+
+static void on_retired(void *arg)
+{
+	struct worker *w = arg;
+
+	resolver_free(w->retired);
+	w->retired = NULL;
+}
+
+/* The old resolver stays until its questions have had their time: a request in flight ends under
+ * what admitted it. */
+static void change_resolver(struct worker *w, const struct config *c)
+{
+	struct resolver *fresh = NULL;
+	struct err e = ERR_INIT;
+
+	if (same_resolution(w->snapshot->config, c))
+		return;
+	if (resolver_new(w->loop, c, &fresh, &e) < 0) {
+		log_error("worker %u keeps its old resolver: %s", w->index, e.text);
+		return;
+	}
+	resolver_free(w->retired);
+	w->retired = w->resolver;
+	w->resolver = fresh;
+	timer_arm(&w->retire_timer, w->snapshot->config->limits.dns_ms * 2);
+}
+
 static void take_up(void *arg)
 {
 	struct new_snapshot *n = arg;
 	struct worker *w = n->worker;
-	struct resolver *fresh = NULL;
-	struct err e = ERR_INIT;
 
-	/* Fixed names and servers are part of the configuration. Questions under way are answered
-	 * with a failure, which is rare and fails closed. */
-	if (resolver_new(w->loop, n->snapshot->config, &fresh, &e) == 0) {
-		resolver_free(w->resolver);
-		w->resolver = fresh;
-	} else {
-		log_error("worker %u keeps its old resolver: %s", w->index, e.text);
-	}
+	change_resolver(w, n->snapshot->config);
 	snapshot_unref(w->snapshot);
 	w->snapshot = n->snapshot;
 	/* Kept connections were judged under rules that may be gone. */

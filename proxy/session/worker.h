@@ -51,6 +51,7 @@ struct worker {
 	/* owned */
 	struct loop *loop;
 	struct resolver *resolver;
+	struct resolver *retired; /* of before the reload, while its questions end */
 	struct pool *pool;
 	struct own_addrs *own_addrs;
 	struct log_port *log;
@@ -59,6 +60,7 @@ struct worker {
 	struct event *log_event;
 	struct timer log_timer;
 	struct timer drain_timer;
+	struct timer retire_timer;
 	struct client *clients; /* all, newest first */
 	struct tunnel *tunnels;
 	struct log_waiter *waiters, *last_waiter; /* oldest first */
