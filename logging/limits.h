@@ -40,7 +40,7 @@
 #define LIMIT_STREAM_IN_BYTES  (LIMIT_HEAD_BYTES + 1024)
 #define LIMIT_STREAM_OUT_BYTES 131072
 #define LIMIT_READ_CHUNK       65536
-#define LIMIT_PIPE_BYTES       65536 /* one splice pipe */
+#define LIMIT_PIPE_BYTES       262144 /* one splice pipe; only while bytes move */
 
 /* Connections. */
 #define LIMIT_CONNECTIONS	   16384 /* per listener */
@@ -92,8 +92,9 @@
 #define LIMIT_YAML_NODES   4000000
 #define LIMIT_YAML_ALIASED 100000 /* nodes that aliases may add */
 #define LIMIT_YAML_ANCHORS 1024
-#define LIMIT_YAML_FAULTS  100	  /* reported in one run; the rest are counted */
+#define LIMIT_YAML_FAULTS  100 /* reported in one run; the rest are counted */
 #define LIMIT_YAML_SCALAR  65536
+#define LIMIT_LISTENERS	   64
 #define LIMIT_RULES	   1000000
 #define LIMIT_RULE_RANGES  64
 #define LIMIT_RULE_METHODS 32
