@@ -53,9 +53,22 @@ struct config_limits {
 	uint64_t workers; /* 0: one a core */
 };
 
+/* One entry of a policy's `tests:`: a request and what is to become of it. */
+struct config_test {
+	/* owned */
+	char *policy; /* its name */
+	char *method; /* CONNECT: url is host:port */
+	char *url;    /* as written: a URL that is refused before the policy is asked is a test too */
+	/* plain */
+	enum rule_effect expect;
+	uint32_t line, col;
+};
+
 struct config {
 	/* owned */
 	char *file;
+	char *text; /* as it was read (text_n bytes): config_with_allows reads it once more */
+	size_t text_n;
 	char version_hash[17]; /* first 16 hex digits of the file's SHA-256 */
 	struct config_listener *listeners;
 	size_t listeners_n;
@@ -68,14 +81,16 @@ struct config {
 	size_t dns_servers_n;
 	char *log_to; /* NULL: stdout */
 	char *user;   /* `user:`; NULL: stay who we are */
-	struct config_credential *credentials;
+	struct config_credential *credentials; /* sorted by name */
 	size_t credentials_n;
-	struct policy **policies; /* counted */
+	struct config_test *tests;
+	size_t tests_n;
+	struct policy **policies; /* counted; sorted by name */
 	size_t policies_n;
 	/* plain */
 	enum config_log_wait log_wait;
 	struct config_limits limits;
-	/* counted: the config itself */
+	/* counted: the config itself; atomic */
 	int refs;
 };
 
@@ -85,8 +100,9 @@ struct config {
 int config_load_file(const char *path, struct config **ret, struct faults *f) ATTR_NODISCARD;
 int config_load_text(const char *file, struct str text, struct config **ret, struct faults *f)
 	ATTR_NODISCARD;
-/* `run --allow TARGET`: rules for each target appended to the policy `name` of c (created if c is
- * NULL: then a config with only that). Faults name the flag. */
+/* `run --allow TARGET`: a rule for each target behind those of c's only policy (more than one: a
+ * fault); c NULL: a config with a policy `default` of only that. Faults name the flag. Their rules
+ * say `--allow:N` as their place. */
 int config_with_allows(struct config *c, const char *const *targets, size_t targets_n,
 		       struct config **ret, struct faults *f) ATTR_NODISCARD;
 struct config *config_ref(struct config *c);

@@ -16,6 +16,7 @@ struct index_entry {
 };
 
 struct index; /* immutable once made */
+struct policy;
 
 /* Of all targets of all rules; borrows them. NULL when memory is out. */
 struct index *index_new(const struct rule *rules, size_t rules_n);
@@ -27,5 +28,8 @@ void index_free(struct index *x);
 /* The lists that speak of host, each in file order; how many. */
 size_t index_find(const struct index *x, const struct host *host,
 		  const struct index_entry *ret[INDEX_LISTS_MAX]);
+
+/* The index of a policy, for whoever compares its rules. */
+const struct index *policy_index(const struct policy *p);
 
 #endif

@@ -30,6 +30,7 @@ void rule_clear(struct rule *r)
 	free(r->ranges);
 	free(r->name);
 	free(r->credential);
+	*r = (struct rule){0};
 }
 
 static void policy_free(struct policy *p)
@@ -62,7 +63,8 @@ int policy_new(const char *name, const char *file, const char *version, struct r
 	p->file = str_dup(str_from_c(file));
 	p->version = str_dup(str_from_c(version));
 	for (size_t i = 0; i < rules_n; i++)
-		rules[i].file = p->file;
+		if (!rules[i].file)
+			rules[i].file = p->file;
 	p->index = index_new(rules, rules_n);
 	if (!p->name || !p->file || !p->version || !p->index) {
 		policy_free(p);
@@ -102,6 +104,11 @@ size_t policy_rules_n(const struct policy *p)
 const struct rule *policy_rule(const struct policy *p, size_t i)
 {
 	return i < p->rules_n ? &p->rules[i] : NULL;
+}
+
+const struct index *policy_index(const struct policy *p)
+{
+	return p->index;
 }
 
 /* ---- matching one target ---- */

@@ -43,9 +43,12 @@ struct rule {
 	bool ech_refuse;
 	uint32_t order; /* place in the file, from 0 */
 	uint32_t line, col;
-	/* borrowed from the policy */
+	/* borrowed from the policy, or static (`--allow`) */
 	const char *file;
 };
+
+/* Frees what the rule owns and leaves it empty. */
+void rule_clear(struct rule *r);
 
 /* Frees what the rule owns. */
 void rule_clear(struct rule *r);

@@ -1,0 +1,130 @@
+/*
+ * Every key that a configuration file may have, in one table: what is read, what is proposed for a
+ * misspelt key and what the documentation is compared with all come from it.
+ */
+#ifndef STILE_POLICY_LOAD_KEYS_H
+#define STILE_POLICY_LOAD_KEYS_H
+
+#include "policy/yaml.h"
+
+/* X(section, name of the enum, key). The keys of a section stand together. */
+#define CONFIG_KEYS(X)                                                                             \
+	X(TOP, VERSION, "version")                                                                 \
+	X(TOP, LISTEN, "listen")                                                                   \
+	X(TOP, CA, "ca")                                                                           \
+	X(TOP, UPSTREAM, "upstream")                                                               \
+	X(TOP, LOG, "log")                                                                         \
+	X(TOP, CREDENTIALS, "credentials")                                                         \
+	X(TOP, POLICIES, "policies")                                                               \
+	X(TOP, LIMITS, "limits")                                                                   \
+	X(TOP, USER, "user")                                                                       \
+	X(LISTEN, PROXY, "proxy")                                                                  \
+	X(LISTEN, NAME, "name")                                                                    \
+	X(LISTEN, POLICY, "policy")                                                                \
+	X(LISTEN, MODE, "mode")                                                                    \
+	X(CA, DIR, "dir")                                                                          \
+	X(UPSTREAM, TRUST, "trust")                                                                \
+	X(UPSTREAM, HOSTS, "hosts")                                                                \
+	X(UPSTREAM, DNS, "dns")                                                                    \
+	X(LOG, TO, "to")                                                                           \
+	X(LOG, WAIT, "wait")                                                                       \
+	X(CREDENTIAL, FROM, "from")                                                                \
+	X(CREDENTIAL, AS, "as")                                                                    \
+	X(FROM, FILE, "file")                                                                      \
+	X(FROM, ENV, "env")                                                                        \
+	X(AS, BASIC, "basic")                                                                      \
+	X(AS, HEADER, "header")                                                                    \
+	X(AS, QUERY, "query")                                                                      \
+	X(POLICY, RULES, "rules")                                                                  \
+	X(POLICY, TESTS, "tests")                                                                  \
+	X(RULE, ALLOW, "allow")                                                                    \
+	X(RULE, DENY, "deny")                                                                      \
+	X(RULE, NAME, "name")                                                                      \
+	X(RULE, METHODS, "methods")                                                                \
+	X(RULE, CREDENTIAL, "credential")                                                          \
+	X(RULE, ADDRESSES, "addresses")                                                            \
+	X(RULE, TLS, "tls")                                                                        \
+	X(RULE, ECH, "ech")                                                                        \
+	X(TEST, EXPECT, "expect")                                                                  \
+	X(TEST, REQUEST, "request")                                                                \
+	X(LIMITS, CONNECTIONS, "connections")                                                      \
+	X(LIMITS, CONNECTIONS_PER_ADDRESS, "connections_per_address")                              \
+	X(LIMITS, HEAD_BYTES, "head_bytes")                                                        \
+	X(LIMITS, HEAD, "head")                                                                    \
+	X(LIMITS, IDLE, "idle")                                                                    \
+	X(LIMITS, DNS, "dns")                                                                      \
+	X(LIMITS, DIAL, "dial")                                                                    \
+	X(LIMITS, TLS, "tls")                                                                      \
+	X(LIMITS, FIRST_BYTE, "first_byte")                                                        \
+	X(LIMITS, BODY_IDLE, "body_idle")                                                          \
+	X(LIMITS, TUNNEL_IDLE, "tunnel_idle")                                                      \
+	X(LIMITS, TUNNEL_LIFE, "tunnel_life")                                                      \
+	X(LIMITS, DRAIN, "drain")                                                                  \
+	X(LIMITS, WORKERS, "workers")
+
+/* The prefix of a section's keys in config_keys(). */
+#define SECTION_PREFIX_TOP	  ""
+#define SECTION_PREFIX_LISTEN	  "listen[]."
+#define SECTION_PREFIX_CA	  "ca."
+#define SECTION_PREFIX_UPSTREAM	  "upstream."
+#define SECTION_PREFIX_LOG	  "log."
+#define SECTION_PREFIX_CREDENTIAL "credentials.<name>."
+#define SECTION_PREFIX_FROM	  "credentials.<name>.from."
+#define SECTION_PREFIX_AS	  "credentials.<name>.as."
+#define SECTION_PREFIX_POLICY	  "policies.<name>."
+#define SECTION_PREFIX_RULE	  "policies.<name>.rules[]."
+#define SECTION_PREFIX_TEST	  "policies.<name>.tests[]."
+#define SECTION_PREFIX_LIMITS	  "limits."
+
+enum section {
+	SECTION_TOP,
+	SECTION_LISTEN,
+	SECTION_CA,
+	SECTION_UPSTREAM,
+	SECTION_LOG,
+	SECTION_CREDENTIAL,
+	SECTION_FROM,
+	SECTION_AS,
+	SECTION_POLICY,
+	SECTION_RULE,
+	SECTION_TEST,
+	SECTION_LIMITS,
+	SECTION_COUNT
+};
+
+enum config_key {
+#define X(section, id, key) KEY_##section##_##id,
+	CONFIG_KEYS(X)
+#undef X
+		KEY_COUNT
+};
+
+#define SECTION_KEYS_MAX 16
+
+/* One map of the file, sorted by key. Read it with section_value and section_key. */
+struct section_values {
+	enum config_key first;
+	/* borrowed from the tree; NULL: not given */
+	const struct yaml_node *key[SECTION_KEYS_MAX], *value[SECTION_KEYS_MAX];
+	bool has_unknown;
+};
+
+static inline const struct yaml_node *section_value(const struct section_values *v,
+						    enum config_key k)
+{
+	return v->value[k - v->first];
+}
+
+static inline const struct yaml_node *section_key(const struct section_values *v, enum config_key k)
+{
+	return v->key[k - v->first];
+}
+
+/* Sorts the pairs of a map; an unknown key is a fault that proposes a known one. */
+void section_read(const struct yaml_node *map, enum section section, struct section_values *ret,
+		  struct faults *f);
+
+/* The nearest of n words to s, by edit distance, case aside; NULL when none is near. */
+const char *nearest_word(struct str s, const char *const *words, size_t n);
+
+#endif

@@ -1,0 +1,237 @@
+/*
+ * Reads `listen:`. An address is spelt out: nothing is looked up and nothing is opened here.
+ * Called by load.c, behind the policies.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <sys/un.h>
+
+#include "policy/load.h"
+
+#define MODE_DEFAULT 0660
+#define MODE_DIGITS  4
+
+static void refuse_address(struct loader *l, const struct yaml_node *node, struct str s)
+{
+	fault_add(l->f, node->line, node->col,
+		  "`%.*s` is not an address to listen on (write 127.0.0.1:3128, \"[::1]:3128\" or "
+		  "unix:/path)",
+		  SHOW(s));
+}
+
+static bool is_loopback(const struct ipaddr *a)
+{
+	static const struct ipaddr one = {6, {[15] = 1}};
+
+	return a->family == 4 ? a->b[0] == 127 : ipaddr_eq(a, &one);
+}
+
+static int read_port(struct str s, uint16_t *ret)
+{
+	uint64_t n;
+
+	if (s.n == 0 || s.n > 5 || str_to_u64(s, &n) < 0 || n > 65535)
+		return -1;
+	*ret = (uint16_t)n;
+	return 0;
+}
+
+/* ADDR:PORT; `localhost` stands for 127.0.0.1, as it should and does not everywhere. */
+static int read_tcp(struct loader *l, const struct yaml_node *node, struct str s,
+		    struct config_listener *to)
+{
+	struct str host, port;
+	size_t colon = s.n;
+	bool bracketed;
+
+	while (colon > 0 && s.p[colon - 1] != ':')
+		colon--;
+	if (colon == 0) {
+		refuse_address(l, node, s);
+		return -1;
+	}
+	host = str_head(s, colon - 1);
+	port = str_skip(s, colon);
+	bracketed = host.n > 2 && host.p[0] == '[' && host.p[host.n - 1] == ']';
+	if (bracketed)
+		host = str_head(str_skip(host, 1), host.n - 2);
+	if (str_eq_nocase(host, STR("localhost")))
+		host = STR("127.0.0.1");
+	if (ipaddr_parse(host, &to->addr) < 0 || bracketed != (to->addr.family == 6) ||
+	    read_port(port, &to->port) < 0) {
+		refuse_address(l, node, s);
+		return -1;
+	}
+	if (!is_loopback(&to->addr))
+		fault_warn(l->f, node->line, node->col,
+			   "`%.*s` may be reachable from other machines", SHOW(s));
+	return 0;
+}
+
+static int read_proxy(struct loader *l, const struct yaml_node *node, struct config_listener *to)
+{
+	struct str unix_prefix = STR("unix:"), s;
+
+	if (load_plain(l, node, "`proxy`", &s) < 0)
+		return -1;
+	if (!str_starts(s, unix_prefix))
+		return read_tcp(l, node, s, to);
+	s = str_skip(s, unix_prefix.n);
+	if (s.n == 0) {
+		refuse_address(l, node, node->text);
+		return -1;
+	}
+	to->unix_path = load_path(l, node, s);
+	if (to->unix_path && strlen(to->unix_path) >= sizeof(((struct sockaddr_un *)0)->sun_path))
+		fault_add(l->f, node->line, node->col, "the path of a socket has at most %zu bytes",
+			  sizeof(((struct sockaddr_un *)0)->sun_path) - 1);
+	return to->unix_path ? 0 : -1;
+}
+
+/* Octal, as it is written everywhere: 660, 0660. */
+static void read_mode(struct loader *l, const struct yaml_node *node, const struct yaml_node *key,
+		      struct config_listener *to)
+{
+	unsigned mode = 0;
+	struct str s;
+
+	if (!to->unix_path) {
+		fault_add(l->f, key->line, key->col, "`mode` is for unix: sockets (remove it)");
+		return;
+	}
+	if (load_plain(l, node, "`mode`", &s) < 0)
+		return;
+	for (size_t i = 0; i < s.n; i++) {
+		if (s.p[i] < '0' || s.p[i] > '7' || s.n > MODE_DIGITS) {
+			mode = 01000;
+			break;
+		}
+		mode = mode * 8 + (unsigned)(s.p[i] - '0');
+	}
+	if (mode > 0777) {
+		fault_add(l->f, node->line, node->col, "`mode` `%.*s` (write 0600, 0660 or 0666)",
+			  SHOW(s));
+		return;
+	}
+	to->unix_mode = mode;
+	if (mode & 02)
+		fault_warn(l->f, node->line, node->col,
+			   "every user of this machine may connect to a socket of mode %04o", mode);
+}
+
+/* ---- which policy ---- */
+
+static bool has_policy(const struct loader *l, struct str name)
+{
+	return l->policies_node && l->policies_node->kind == YAML_MAP &&
+	       yaml_get(l->policies_node, name.p);
+}
+
+static void read_policy(struct loader *l, const struct yaml_node *at, const struct yaml_node *node,
+			struct config_listener *to)
+{
+	const struct yaml_node *all = l->policies_node;
+	bool has_map = all && all->kind == YAML_MAP && all->n > 0;
+	struct str s;
+
+	if (!node) {
+		if (has_map && all->n == 1)
+			to->policy_name = load_keep(l, all->v[0]->text);
+		else if (has_map && !l->partial)
+			fault_add(l->f, at->line, at->col,
+				  "a listener needs `policy`, since there are %zu policies",
+				  all->n);
+		return;
+	}
+	if (load_text(l, node, "`policy`", &s) < 0)
+		return;
+	to->policy_name = load_keep(l, s);
+	if (has_policy(l, s) || l->partial)
+		return;
+	for (size_t i = 0; has_map && i < all->n; i++) {
+		const char *name = all->v[2 * i]->text.p;
+
+		if (nearest_word(s, &name, 1)) {
+			fault_add(l->f, node->line, node->col,
+				  "no policy is called `%.*s` (did you mean `%s`?)", SHOW(s), name);
+			return;
+		}
+	}
+	fault_add(l->f, node->line, node->col,
+		  "no policy is called `%.*s` (add it under `policies:`)", SHOW(s));
+}
+
+/* ---- the whole ---- */
+
+static void read_name(struct loader *l, const struct yaml_node *node, struct config_listener *to)
+{
+	char name[24];
+	struct str s;
+
+	if (!node) {
+		snprintf(name, sizeof(name), "proxy-%zu", l->c->listeners_n);
+		to->name = load_keep(l, str_from_c(name));
+	} else if (load_text(l, node, "`name`", &s) == 0 &&
+		   load_name(l, node, "the listener", s) == 0) {
+		to->name = load_keep(l, s);
+	}
+}
+
+static bool same_place(const struct config_listener *a, const struct config_listener *b)
+{
+	if (a->unix_path || b->unix_path)
+		return a->unix_path && b->unix_path && strcmp(a->unix_path, b->unix_path) == 0;
+	return a->port != 0 && a->port == b->port && ipaddr_eq(&a->addr, &b->addr);
+}
+
+static void check_others(struct loader *l, const struct yaml_node *node,
+			 const struct config_listener *to)
+{
+	for (const struct config_listener *o = l->c->listeners; o < to; o++) {
+		if (same_place(o, to))
+			fault_add(l->f, node->line, node->col,
+				  "an earlier listener has the same address");
+		if (o->name && to->name && strcmp(o->name, to->name) == 0)
+			fault_add(l->f, node->line, node->col,
+				  "an earlier listener has the name `%s`", to->name);
+	}
+}
+
+static void read_listener(struct loader *l, const struct yaml_node *node)
+{
+	struct config_listener *to = &l->c->listeners[l->c->listeners_n];
+	const struct yaml_node *proxy, *mode;
+	struct section_values v;
+	bool placed;
+
+	if (load_section(l, node, "a listener", SECTION_LISTEN, &v) < 0)
+		return;
+	to->unix_mode = MODE_DEFAULT;
+	proxy = section_value(&v, KEY_LISTEN_PROXY);
+	mode = section_value(&v, KEY_LISTEN_MODE);
+	placed = proxy && read_proxy(l, proxy, to) == 0;
+	if (!proxy && !v.has_unknown && !l->partial)
+		fault_add(l->f, node->line, node->col,
+			  "a listener needs `proxy` (an address, such as 127.0.0.1:3128)");
+	if (mode && placed)
+		read_mode(l, mode, section_key(&v, KEY_LISTEN_MODE), to);
+	read_name(l, section_value(&v, KEY_LISTEN_NAME), to);
+	read_policy(l, node, section_value(&v, KEY_LISTEN_POLICY), to);
+	if (placed)
+		check_others(l, node, to);
+	l->c->listeners_n++;
+}
+
+void load_listen(struct loader *l, const struct yaml_node *node)
+{
+	if (!load_list(l, node, "`listen`"))
+		return;
+	if (node->n > LIMIT_LISTENERS) {
+		fault_add(l->f, node->line, node->col, "more than %d listeners (the limit)",
+			  LIMIT_LISTENERS);
+		return;
+	}
+	l->c->listeners = load_array(l, node->n, sizeof(*l->c->listeners));
+	for (size_t i = 0; l->c->listeners && i < node->n; i++)
+		read_listener(l, node->v[i]);
+}
