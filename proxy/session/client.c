@@ -66,28 +66,13 @@ void client_goto(struct client *c, enum client_state to)
 	}
 }
 
-/* As much of the first line as came, for the record of a head that never became a request. */
-static void note_first_line(struct client *c)
+/* As much of a head as came, for the record of one that never became a request. */
+static void note_partial_head(struct client *c)
 {
-	struct request *q = &c->request;
-	struct str line = str_head(stream_data(c->s), LIMIT_RECORD_VALUE);
-	ptrdiff_t end = str_find(line, '\n');
-	ptrdiff_t sp;
+	struct str in = str_head(stream_data(c->s), LIMIT_HEAD_BYTES);
 
-	if (q->method.n > 0 || q->raw_target.n > 0 || line.n == 0)
-		return;
-	if (end >= 0)
-		line.n = (size_t)end;
-	if (line.n > 0 && line.p[line.n - 1] == '\r')
-		line.n--;
-	sp = str_find(line, ' ');
-	if (sp > 0 && sp <= LIMIT_METHOD_BYTES) {
-		q->method = str_head(line, (size_t)sp);
-		line = str_skip(line, (size_t)sp + 1);
-		sp = str_find(line, ' ');
-		line = sp < 0 ? line : str_head(line, (size_t)sp);
-	}
-	q->raw_target = line;
+	if (c->request.method.n == 0 && c->request.raw_target.n == 0 && in.n > 0)
+		(void)!h1_parse_request(in, &c->where, &c->request, NULL);
 }
 
 /* ---- records of what never became an exchange or a tunnel ---- */
@@ -108,7 +93,7 @@ static void record_denied(struct client *c, enum record_event event, const char 
 		audit_rule(&r, &m, c->connect->may.deny);
 		r.status = c->state == CLIENT_HEAD ? (unsigned)reason_status(e->reason) : 0;
 	} else {
-		note_first_line(c);
+		note_partial_head(c);
 		audit_request(&r, &c->request);
 		if (c->where.in_tunnel && r.host.n == 0) {
 			r.scheme = str_from_c(scheme_word(c->where.scheme));

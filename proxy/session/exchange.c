@@ -270,6 +270,30 @@ static int make_pool_key(struct exchange *x)
 	return x->pool_key ? 0 : -1;
 }
 
+/* Fields by which a server may be told to take the request for one of another method: it has to be
+ * admitted under that method too, or `methods:` would be a fence with a gate in it. */
+static void decide_override(struct exchange *x, const struct policy_request *q,
+			    struct policy_decision *d)
+{
+	static const struct str names[] = {{"X-HTTP-Method-Override", 22},
+					   {"X-HTTP-Method", 13},
+					   {"X-Method-Override", 17}};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		for (size_t k = 0; k < x->request->fields.n && d->allow; k++) {
+			const struct field *f = &x->request->fields.v[k];
+			struct policy_request as = *q;
+			const struct rule *rule = d->rule;
+
+			if (!str_eq_nocase(f->name, names[i]))
+				continue;
+			as.method = f->value;
+			policy_decide(x->identity.policy, &as, d);
+			if (d->allow)
+				d->rule = rule; /* the request's own rule goes on deciding */
+		}
+}
+
 static int admit(struct exchange *x, struct err *e)
 {
 	struct policy_request q = {
@@ -282,10 +306,12 @@ static int admit(struct exchange *x, struct err *e)
 	struct policy_decision d = {0};
 	struct strbuf url;
 
-	if (x->identity.policy)
+	if (x->identity.policy) {
 		policy_decide(x->identity.policy, &q, &d);
-	else
+		decide_override(x, &q, &d);
+	} else {
 		d.reason = REASON_NO_RULE;
+	}
 	x->rule = d.rule;
 	if (d.allow)
 		return 0;

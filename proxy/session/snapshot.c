@@ -7,13 +7,18 @@
 
 int snapshot_new(struct config *config, struct snapshot **ret, struct err *e)
 {
+	static char system_roots[] = "system";
+	char *const roots[] = {system_roots};
 	struct snapshot *s = calloc(1, sizeof(*s));
+	bool given = config->trust_n > 0;
 
 	if (!s)
 		return err_set(e, "out of memory");
 	s->refs = 1;
 	s->config = config_ref(config);
-	if (trust_new(config->trust, config->trust_n, &s->trust, e) < 0 ||
+	/* `upstream.trust` left out means the system's roots. */
+	if (trust_new(given ? config->trust : roots, given ? config->trust_n : 1, &s->trust, e) <
+		    0 ||
 	    credential_store_new(config, &s->credentials, e) < 0) {
 		snapshot_unref(s);
 		return -1;
