@@ -1,0 +1,568 @@
+/*
+ * The three parts of a measurement beside the proxy itself, in one small program: `origin` (answers
+ * every request with the same few bytes, plain or TLS), `floor` (a bare relay that only reads and
+ * writes: the kernel's own price of being in the middle), `load` (a closed loop of keep-alive or
+ * one-request connections through a proxy). Loopback only; bounded by count.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <getopt.h>
+#include <netinet/tcp.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAX_EVENTS 256
+
+static void die(const char *what)
+{
+	perror(what);
+	exit(1);
+}
+
+static struct sockaddr_in loopback(int port)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+
+	a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	return a;
+}
+
+static int listen_any(void)
+{
+	struct sockaddr_in a = loopback(0);
+	socklen_t n = sizeof(a);
+	int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (fd < 0 || bind(fd, (struct sockaddr *)&a, n) < 0 || listen(fd, 4096) < 0)
+		die("listen");
+	getsockname(fd, (struct sockaddr *)&a, &n);
+	printf("%d\n", ntohs(a.sin_port));
+	fflush(stdout);
+	return fd;
+}
+
+static int dial(int port)
+{
+	struct sockaddr_in a = loopback(port);
+	int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		die("socket");
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 && errno != EINPROGRESS)
+		die("connect");
+	return fd;
+}
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* ---- a connection that may hold TLS, for origin and load ---- */
+
+struct conn {
+	int fd;
+	SSL *ssl;
+	int state;
+	size_t got;  /* bytes in buf */
+	size_t need; /* body bytes still to come */
+	bool in_body;
+	double begun;
+	char buf[8192];
+	char *bulk; /* origin: answer under way */
+	size_t bulk_at, bulk_n;
+};
+
+/* Bytes, 0 at the end, -1 would block, -2 broken. */
+static ssize_t conn_read(struct conn *c, void *p, size_t n)
+{
+	ssize_t r;
+
+	if (!c->ssl) {
+		r = recv(c->fd, p, n, 0);
+		return r >= 0 ? r : errno == EAGAIN ? -1 : -2;
+	}
+	r = SSL_read(c->ssl, p, (int)n);
+	if (r > 0)
+		return r;
+	switch (SSL_get_error(c->ssl, (int)r)) {
+	case SSL_ERROR_WANT_READ:
+	case SSL_ERROR_WANT_WRITE: return -1;
+	case SSL_ERROR_ZERO_RETURN: return 0;
+	default: ERR_clear_error(); return -2;
+	}
+}
+
+static ssize_t conn_write(struct conn *c, const void *p, size_t n)
+{
+	ssize_t r;
+
+	if (!c->ssl) {
+		r = send(c->fd, p, n, MSG_NOSIGNAL);
+		return r >= 0 ? r : errno == EAGAIN ? -1 : -2;
+	}
+	r = SSL_write(c->ssl, p, (int)n);
+	if (r > 0)
+		return r;
+	return SSL_get_error(c->ssl, (int)r) == SSL_ERROR_WANT_WRITE ? -1 : -2;
+}
+
+static void conn_free(struct conn *c)
+{
+	SSL_free(c->ssl);
+	close(c->fd);
+	free(c);
+}
+
+static void watch(int ep, int op, struct conn *c, uint32_t events)
+{
+	struct epoll_event e = {.events = events, .data.ptr = c};
+
+	epoll_ctl(ep, op, c->fd, &e);
+}
+
+/* ---- origin ---- */
+
+static char *answer, *bulk_answer;
+static size_t answer_n, bulk_answer_n;
+
+static void make_answers(size_t body, size_t bulk)
+{
+	answer = malloc(body + 256);
+	answer_n = (size_t)snprintf(answer, 256, "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\n\r\n",
+				    body);
+	memset(answer + answer_n, 'x', body);
+	answer_n += body;
+	bulk_answer = malloc(bulk + 256);
+	bulk_answer_n = (size_t)snprintf(bulk_answer, 256,
+					 "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\n\r\n", bulk);
+	memset(bulk_answer + bulk_answer_n, 'y', bulk);
+	bulk_answer_n += bulk;
+}
+
+/* False: the connection is over. */
+static bool origin_send(int ep, struct conn *c)
+{
+	while (c->bulk_at < c->bulk_n) {
+		ssize_t n = conn_write(c, c->bulk + c->bulk_at, c->bulk_n - c->bulk_at);
+
+		if (n == -1) {
+			watch(ep, EPOLL_CTL_MOD, c, EPOLLIN | EPOLLOUT);
+			return true;
+		}
+		if (n < 0)
+			return false;
+		c->bulk_at += (size_t)n;
+	}
+	watch(ep, EPOLL_CTL_MOD, c, EPOLLIN);
+	return true;
+}
+
+static bool origin_serve(int ep, struct conn *c)
+{
+	ssize_t n;
+
+	if (c->bulk_at < c->bulk_n)
+		return origin_send(ep, c);
+	while ((n = conn_read(c, c->buf + c->got, sizeof(c->buf) - 1 - c->got)) > 0) {
+		char *end;
+
+		c->got += (size_t)n;
+		c->buf[c->got] = '\0';
+		while ((end = strstr(c->buf, "\r\n\r\n"))) {
+			bool bulk = strncmp(c->buf, "GET /bulk", 9) == 0;
+			size_t head = (size_t)(end + 4 - c->buf);
+
+			c->got -= head;
+			memmove(c->buf, c->buf + head, c->got + 1);
+			c->bulk = bulk ? bulk_answer : answer;
+			c->bulk_n = bulk ? bulk_answer_n : answer_n;
+			c->bulk_at = 0;
+			ssize_t w = conn_write(c, c->bulk, c->bulk_n);
+			if (w == -2)
+				return false;
+			c->bulk_at = w > 0 ? (size_t)w : 0;
+			if (c->bulk_at < c->bulk_n)
+				return origin_send(ep, c);
+		}
+		if (!c->ssl && (size_t)n < sizeof(c->buf) / 2)
+			return true;
+	}
+	return n == -1;
+}
+
+static SSL_CTX *tls_server(const char *pem)
+{
+	SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
+
+	if (SSL_CTX_use_certificate_chain_file(ctx, pem) != 1 ||
+	    SSL_CTX_use_PrivateKey_file(ctx, pem, SSL_FILETYPE_PEM) != 1)
+		die(pem);
+	SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+	return ctx;
+}
+
+static _Noreturn void origin_main(const char *pem, size_t body, size_t bulk)
+{
+	int lfd = listen_any(), ep = epoll_create1(EPOLL_CLOEXEC);
+	SSL_CTX *ctx = pem ? tls_server(pem) : NULL;
+	struct epoll_event ev[MAX_EVENTS], le = {.events = EPOLLIN};
+
+	make_answers(body, bulk);
+	epoll_ctl(ep, EPOLL_CTL_ADD, lfd, &le);
+	for (;;) {
+		int n = epoll_wait(ep, ev, MAX_EVENTS, -1);
+
+		for (int i = 0; i < n; i++) {
+			struct conn *c = ev[i].data.ptr;
+
+			if (c) {
+				if (!origin_serve(ep, c))
+					conn_free(c);
+				continue;
+			}
+			int fd, one = 1;
+			while ((fd = accept4(lfd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
+				setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+				c = calloc(1, sizeof(*c));
+				c->fd = fd;
+				if (ctx) {
+					c->ssl = SSL_new(ctx);
+					SSL_set_fd(c->ssl, fd);
+					SSL_set_accept_state(c->ssl);
+				}
+				watch(ep, EPOLL_CTL_ADD, c, EPOLLIN);
+			}
+		}
+	}
+}
+
+/* ---- floor ---- */
+
+struct half {
+	int fd;
+	struct half *peer;
+	bool dead;
+};
+
+static _Noreturn void floor_main(int target)
+{
+	static char buf[65536];
+	int lfd = listen_any(), ep = epoll_create1(EPOLL_CLOEXEC);
+	struct epoll_event ev[MAX_EVENTS], le = {.events = EPOLLIN};
+
+	epoll_ctl(ep, EPOLL_CTL_ADD, lfd, &le);
+	for (;;) {
+		int n = epoll_wait(ep, ev, MAX_EVENTS, -1);
+
+		for (int i = 0; i < n; i++) {
+			struct half *h = ev[i].data.ptr;
+			ssize_t r;
+
+			if (!h) {
+				int fd, one = 1;
+
+				while ((fd = accept4(lfd, NULL, NULL,
+						     SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
+					struct half *a = calloc(2, sizeof(*a));
+
+					setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+					a[0] = (struct half){.fd = fd, .peer = &a[1]};
+					a[1] = (struct half){.fd = dial(target), .peer = &a[0]};
+					for (int k = 0; k < 2; k++) {
+						struct epoll_event e = {.events = EPOLLIN,
+									.data.ptr = &a[k]};
+						epoll_ctl(ep, EPOLL_CTL_ADD, a[k].fd, &e);
+					}
+				}
+				continue;
+			}
+			if (h->dead)
+				continue; /* its pair is leaked: the process is short-lived */
+			r = recv(h->fd, buf, sizeof(buf), 0);
+			if (r < 0 && errno == EAGAIN)
+				continue;
+			/* Blocks in effect by spinning when the peer is full: a floor has no
+			 * buffers. */
+			for (ssize_t at = 0; r > 0 && at < r;) {
+				ssize_t w =
+					send(h->peer->fd, buf + at, (size_t)(r - at), MSG_NOSIGNAL);
+				if (w > 0)
+					at += w;
+				else if (errno != EAGAIN && errno != ENOTCONN)
+					r = 0;
+			}
+			if (r <= 0) {
+				h->dead = h->peer->dead = true;
+				close(h->fd);
+				close(h->peer->fd);
+			}
+		}
+	}
+}
+
+/* ---- load ---- */
+
+enum { L_CONNECTING, L_CONNECT_SENT, L_TLS, L_ANSWER };
+
+static struct {
+	int proxy, port; /* proxy 0: direct */
+	const char *host;
+	bool tunnel, tls, fresh;
+	const char *path;
+	const char *ca;
+	long requests;
+	int conns;
+} o = {.host = "origin.test", .requests = 10000, .conns = 32, .path = "/x"};
+
+static char request[1024], connect_head[512];
+static size_t request_n, connect_n;
+static long sent, done, failed;
+static double *times;
+static SSL_CTX *client_ctx;
+static uint64_t body_bytes;
+
+static void load_open(int ep, struct conn *c)
+{
+	c->fd = dial(o.proxy ? o.proxy : o.port);
+	c->state = L_CONNECTING;
+	c->got = c->need = 0;
+	c->in_body = false;
+	c->begun = now();
+	watch(ep, EPOLL_CTL_ADD, c, EPOLLOUT);
+}
+
+static void load_request(int ep, struct conn *c)
+{
+	if (!o.fresh)
+		c->begun = now();
+	c->got = 0;
+	c->in_body = false;
+	c->state = L_ANSWER;
+	sent++;
+	if (conn_write(c, request, request_n) != (ssize_t)request_n)
+		failed++;
+	watch(ep, EPOLL_CTL_MOD, c, EPOLLIN);
+}
+
+static void load_tls(int ep, struct conn *c)
+{
+	int r = SSL_do_handshake(c->ssl);
+
+	if (r == 1)
+		load_request(ep, c);
+	else if (SSL_get_error(c->ssl, r) == SSL_ERROR_WANT_READ)
+		watch(ep, EPOLL_CTL_MOD, c, EPOLLIN);
+	else {
+		ERR_print_errors_fp(stderr);
+		exit(1);
+	}
+}
+
+static void load_inside(int ep, struct conn *c)
+{
+	if (!o.tls) {
+		load_request(ep, c);
+		return;
+	}
+	c->state = L_TLS;
+	c->ssl = SSL_new(client_ctx);
+	SSL_set_fd(c->ssl, c->fd);
+	SSL_set_tlsext_host_name(c->ssl, o.host);
+	SSL_set1_host(c->ssl, o.host);
+	SSL_set_connect_state(c->ssl);
+	load_tls(ep, c);
+}
+
+static void load_done(int ep, struct conn *c)
+{
+	times[done++] = now() - c->begun;
+	if (o.fresh) {
+		SSL_free(c->ssl);
+		c->ssl = NULL;
+		close(c->fd);
+		if (sent < o.requests)
+			load_open(ep, c);
+		return;
+	}
+	if (sent < o.requests)
+		load_request(ep, c);
+}
+
+static void load_answer(int ep, struct conn *c)
+{
+	static char sink[262144];
+	ssize_t n;
+
+	for (;;) {
+		n = c->in_body ? conn_read(c, sink, sizeof(sink))
+			       : conn_read(c, c->buf + c->got, sizeof(c->buf) - 1 - c->got);
+		if (n == -1)
+			return;
+		if (n <= 0) {
+			fprintf(stderr, "connection ended: %.300s\n", c->got ? c->buf : "");
+			exit(1);
+		}
+		if (!c->in_body) {
+			char *end, *cl;
+
+			c->got += (size_t)n;
+			c->buf[c->got] = '\0';
+			end = strstr(c->buf, "\r\n\r\n");
+			if (!end)
+				continue;
+			if (strncmp(c->buf, "HTTP/1.1 200", 12) != 0) {
+				fprintf(stderr, "%.300s\n", c->buf);
+				exit(1);
+			}
+			cl = strcasestr(c->buf, "content-length:");
+			c->need = cl ? strtoul(cl + 15, NULL, 10) : 0;
+			c->in_body = true;
+			n = (ssize_t)(c->got - (size_t)(end + 4 - c->buf));
+		}
+		body_bytes += (uint64_t)n;
+		c->need -= (size_t)n;
+		if (c->need == 0) {
+			load_done(ep, c);
+			return;
+		}
+	}
+}
+
+static void load_event(int ep, struct conn *c)
+{
+	ssize_t n;
+
+	switch (c->state) {
+	case L_CONNECTING:
+		if (o.tunnel) {
+			c->state = L_CONNECT_SENT;
+			if (conn_write(c, connect_head, connect_n) < 0)
+				die("write");
+			watch(ep, EPOLL_CTL_MOD, c, EPOLLIN);
+		} else
+			load_inside(ep, c);
+		return;
+	case L_CONNECT_SENT:
+		n = recv(c->fd, c->buf, sizeof(c->buf) - 1, 0);
+		if (n <= 0 || strncmp(c->buf, "HTTP/1.1 200", 12) != 0) {
+			fprintf(stderr, "CONNECT: %.*s\n", n > 0 ? (int)n : 0, c->buf);
+			exit(1);
+		}
+		load_inside(ep, c);
+		return;
+	case L_TLS: load_tls(ep, c); return;
+	default: load_answer(ep, c); return;
+	}
+}
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static int load_main(void)
+{
+	int ep = epoll_create1(EPOLL_CLOEXEC);
+	struct epoll_event ev[MAX_EVENTS];
+	double begun = now(), took;
+	bool absolute = o.proxy && !o.tunnel;
+
+	request_n =
+		absolute
+			? (size_t)snprintf(request, sizeof(request),
+					   "GET http://%s:%d%s HTTP/1.1\r\nHost: %s:%d\r\n"
+					   "User-Agent: bench\r\nAccept: */*\r\n\r\n",
+					   o.host, o.port, o.path, o.host, o.port)
+			: (size_t)snprintf(request, sizeof(request),
+					   "GET %s HTTP/1.1\r\nHost: %s:%d\r\nUser-Agent: bench\r\n"
+					   "Accept: */*\r\n\r\n",
+					   o.path, o.host, o.port);
+	connect_n = (size_t)snprintf(connect_head, sizeof(connect_head),
+				     "CONNECT %s:%d HTTP/1.1\r\nHost: %s:%d\r\n\r\n", o.host,
+				     o.port, o.host, o.port);
+	times = calloc((size_t)o.requests + (size_t)o.conns, sizeof(*times));
+	client_ctx = SSL_CTX_new(TLS_client_method());
+	if (o.ca && SSL_CTX_load_verify_locations(client_ctx, o.ca, NULL) == 1)
+		SSL_CTX_set_verify(client_ctx, SSL_VERIFY_PEER, NULL);
+	for (int i = 0; i < o.conns; i++)
+		load_open(ep, calloc(1, sizeof(struct conn)));
+	while (done < o.requests) {
+		int n = epoll_wait(ep, ev, MAX_EVENTS, 10000);
+
+		if (n == 0) {
+			fprintf(stderr, "stalled after %ld of %ld\n", done, o.requests);
+			return 1;
+		}
+		for (int i = 0; i < n; i++)
+			load_event(ep, ev[i].data.ptr);
+	}
+	took = now() - begun;
+	qsort(times, (size_t)done, sizeof(*times), compare);
+	printf("{\"requests\":%ld,\"seconds\":%.3f,\"rps\":%.0f,\"p50_us\":%.0f,\"p99_us\":%.0f,"
+	       "\"bytes\":%llu,\"failed\":%ld}\n",
+	       done, took, (double)done / took, times[done / 2] * 1e6, times[done * 99 / 100] * 1e6,
+	       (unsigned long long)body_bytes, failed);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option longs[] = {
+		{"proxy", 1, 0, 'p'},	 {"port", 1, 0, 'o'},
+		{"host", 1, 0, 'h'},	 {"tunnel", 0, 0, 'c'},
+		{"tls", 0, 0, 't'},	 {"fresh", 0, 0, 'f'},
+		{"path", 1, 0, 'u'},	 {"ca", 1, 0, 'a'},
+		{"requests", 1, 0, 'n'}, {"conns", 1, 0, 'k'},
+		{"pem", 1, 0, 'e'},	 {"body", 1, 0, 'b'},
+		{"bulk", 1, 0, 'B'},	 {0},
+	};
+	const char *what = argc > 1 ? argv[1] : "", *pem = NULL;
+	size_t body = 100, bulk = 1 << 20;
+	int opt;
+
+	signal(SIGPIPE, SIG_IGN);
+	while ((opt = getopt_long(argc - 1, argv + 1, "", longs, NULL)) != -1) {
+		switch (opt) {
+		case 'p': o.proxy = (int)strtol(optarg, NULL, 10); break;
+		case 'o': o.port = (int)strtol(optarg, NULL, 10); break;
+		case 'h': o.host = optarg; break;
+		case 'c': o.tunnel = true; break;
+		case 't': o.tls = true; break;
+		case 'f': o.fresh = true; break;
+		case 'u': o.path = optarg; break;
+		case 'a': o.ca = optarg; break;
+		case 'n': o.requests = strtol(optarg, NULL, 10); break;
+		case 'k': o.conns = (int)strtol(optarg, NULL, 10); break;
+		case 'e': pem = optarg; break;
+		case 'b': body = strtoul(optarg, NULL, 10); break;
+		case 'B': bulk = strtoul(optarg, NULL, 10); break;
+		default: return 2;
+		}
+	}
+	if (strcmp(what, "origin") == 0)
+		origin_main(pem, body, bulk);
+	if (strcmp(what, "floor") == 0)
+		floor_main(o.port);
+	if (strcmp(what, "load") == 0)
+		return load_main();
+	fprintf(stderr, "usage: bench origin|floor|load [options]\n");
+	return 2;
+}
