@@ -1,0 +1,107 @@
+# bash completion for stile(1)
+
+_stile_words()
+{
+	# shellcheck disable=SC2207
+	COMPREPLY=($(compgen -W "$1" -- "$cur"))
+}
+
+_stile_files()
+{
+	# shellcheck disable=SC2207
+	COMPREPLY=($(compgen -f -- "$cur"))
+	compopt -o filenames 2>/dev/null
+}
+
+# The place of CMD behind `stile run`, or nothing while flags are still being written.
+_stile_command_at()
+{
+	local i=2
+
+	while ((i < COMP_CWORD)); do
+		case ${COMP_WORDS[i]} in
+		--) echo $((i + 1)); return ;;
+		-c | --allow | --workspace | --env | --log | --policy) ((i += 2)) ;;
+		-*) ((i += 1)) ;;
+		*) echo "$i"; return ;;
+		esac
+	done
+}
+
+_stile()
+{
+	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+	local commands="run serve check explain test log ca help"
+	local events="request.start request.end request.deny tunnel.start tunnel.end tunnel.deny
+		dns.deny proxy.start proxy.stop policy.load policy.reject"
+	local methods="GET HEAD POST PUT PATCH DELETE OPTIONS CONNECT"
+	local at
+
+	COMPREPLY=()
+	if ((COMP_CWORD == 1)); then
+		_stile_words "$commands --version --help"
+		return
+	fi
+	if [[ ${COMP_WORDS[1]} == run ]]; then
+		at=$(_stile_command_at)
+		if [[ -n $at ]]; then
+			if declare -F _command_offset >/dev/null; then
+				_command_offset "$at"
+			else
+				_stile_files
+			fi
+			return
+		fi
+	fi
+	case $prev in
+	-c | -o | --log) _stile_files; return ;;
+	--workspace)
+		# shellcheck disable=SC2207
+		COMPREPLY=($(compgen -d -- "$cur"))
+		compopt -o filenames 2>/dev/null
+		return
+		;;
+	--event) _stile_words "$events"; return ;;
+	--decision) _stile_words "allow deny"; return ;;
+	--env)
+		# shellcheck disable=SC2207
+		COMPREPLY=($(compgen -v -- "$cur"))
+		return
+		;;
+	--allow | --policy | --host | --reason | --since) return ;;
+	esac
+	case ${COMP_WORDS[1]} in
+	run)
+		if [[ $cur == -* ]]; then
+			_stile_words "-c --allow --workspace --env --log --policy --"
+		else
+			# shellcheck disable=SC2207
+			COMPREPLY=($(compgen -c -- "$cur"))
+		fi
+		;;
+	serve | test) _stile_words "-c" ;;
+	check)
+		if [[ $cur == -* ]]; then _stile_words "-c"; else _stile_files; fi
+		;;
+	explain)
+		if [[ $cur == -* ]]; then _stile_words "-c --policy"; else _stile_words "$methods"; fi
+		;;
+	log)
+		if [[ $cur == -* ]]; then
+			_stile_words "-f --event --host --reason --decision --since --json"
+		else
+			_stile_files
+		fi
+		;;
+	ca)
+		if ((COMP_CWORD == 2)); then
+			_stile_words "show bundle rotate"
+		else
+			_stile_words "-c -o"
+		fi
+		;;
+	help) _stile_words "$commands yaml" ;;
+	esac
+}
+
+complete -F _stile stile

@@ -1,0 +1,45 @@
+# fish completion for stile(1)
+
+set -l commands run serve check explain test log ca help
+set -l events request.start request.end request.deny tunnel.start tunnel.end tunnel.deny \
+    dns.deny proxy.start proxy.stop policy.load policy.reject
+
+complete -c stile -f
+complete -c stile -n "not __fish_seen_subcommand_from $commands" -l version -d 'Print the version'
+complete -c stile -n "not __fish_seen_subcommand_from $commands" -l help -d 'Print the subcommands'
+complete -c stile -n "not __fish_seen_subcommand_from $commands" -a run -d 'Run a command whose only way out is the allowlist'
+complete -c stile -n "not __fish_seen_subcommand_from $commands" -a serve -d 'The daemon'
+complete -c stile -n "not __fish_seen_subcommand_from $commands" -a check -d 'Every fault of a configuration'
+complete -c stile -n "not __fish_seen_subcommand_from $commands" -a explain -d 'What would be decided, and why'
+complete -c stile -n "not __fish_seen_subcommand_from $commands" -a test -d "Run the policies' own tests"
+complete -c stile -n "not __fish_seen_subcommand_from $commands" -a log -d 'Read and filter the audit log'
+complete -c stile -n "not __fish_seen_subcommand_from $commands" -a ca -d 'The interception CA'
+complete -c stile -n "not __fish_seen_subcommand_from $commands" -a help -d 'Help on a command'
+
+for command in run serve check explain test ca
+    complete -c stile -n "__fish_seen_subcommand_from $command" -s c -r -F -d 'The configuration'
+end
+
+complete -c stile -n '__fish_seen_subcommand_from run' -l allow -x -d 'One more allow rule'
+complete -c stile -n '__fish_seen_subcommand_from run' -l workspace -x -a '(__fish_complete_directories)' -d 'Where the command starts'
+complete -c stile -n '__fish_seen_subcommand_from run' -l env -x -a '(set -nx)' -d 'Pass a variable on, or set it'
+complete -c stile -n '__fish_seen_subcommand_from run' -l log -r -F -d 'Where the audit log goes'
+complete -c stile -n '__fish_seen_subcommand_from run explain' -l policy -x -d 'Which policy, when there are several'
+complete -c stile -n '__fish_seen_subcommand_from run' -a '(__fish_complete_subcommand --fcs-skip=2)'
+
+complete -c stile -n '__fish_seen_subcommand_from check' -F
+complete -c stile -n '__fish_seen_subcommand_from explain' -a 'GET HEAD POST PUT PATCH DELETE OPTIONS CONNECT'
+
+complete -c stile -n '__fish_seen_subcommand_from log' -F
+complete -c stile -n '__fish_seen_subcommand_from log' -s f -d 'Go on as the file grows'
+complete -c stile -n '__fish_seen_subcommand_from log' -l event -x -a "$events" -d 'Only this event'
+complete -c stile -n '__fish_seen_subcommand_from log' -l host -x -d 'Only this host'
+complete -c stile -n '__fish_seen_subcommand_from log' -l reason -x -d 'Only this reason'
+complete -c stile -n '__fish_seen_subcommand_from log' -l decision -x -a 'allow deny' -d 'Allow or deny'
+complete -c stile -n '__fish_seen_subcommand_from log' -l since -x -d 'Only records from this time on'
+complete -c stile -n '__fish_seen_subcommand_from log' -l json -d 'The lines themselves'
+
+complete -c stile -n '__fish_seen_subcommand_from ca' -a 'show bundle rotate'
+complete -c stile -n '__fish_seen_subcommand_from ca' -s o -r -F -d 'Where the bundle goes'
+
+complete -c stile -n '__fish_seen_subcommand_from help' -a "$commands yaml"
