@@ -171,8 +171,10 @@ static int explain_request(const struct config *c, const struct policy *p, const
 	q.port = u.port;
 	q.path = u.path;
 	policy_decide(p, &q, &d);
-	(void)printf("%-10s%s%s\n", d.allow ? "allow" : "deny", d.allow ? "" : " ",
-		     d.allow ? "" : reason_word(d.reason));
+	if (d.allow)
+		(void)printf("allow\n");
+	else
+		(void)printf("%-10s %s\n", "deny", reason_word(d.reason));
 	print_url(method, &u);
 	if (d.allow) {
 		print_allowed(c, d.rule);
