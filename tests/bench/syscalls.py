@@ -14,7 +14,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-STILE = os.environ.get("STILE", str(ROOT / "build/stile"))
+STILE = os.path.abspath(os.environ.get("STILE", ROOT / "build/stile"))
 REQUESTS = 10000
 CONFIG = """\
 version: 1
