@@ -190,7 +190,7 @@ static void doubt_deny(struct loader *l, const struct index_entry *en, const str
 /* The lists that cover the target's host: for a wildcard those of its own and of shorter suffixes.
  */
 static size_t find_lists(const struct index *x, const struct target *t,
-			 const struct index_entry *lists[INDEX_LISTS_MAX])
+			 const struct index_list *lists[INDEX_LISTS_MAX])
 {
 	struct host below = {.kind = HOST_NAME, .len = 1, .text = "*"};
 
@@ -207,13 +207,13 @@ static size_t find_lists(const struct index *x, const struct target *t,
 static void doubt_target(struct loader *l, const struct index *x, const struct rule *r,
 			 const struct target *t)
 {
-	const struct index_entry *lists[INDEX_LISTS_MAX];
+	const struct index_list *lists[INDEX_LISTS_MAX];
 	size_t n = find_lists(x, t, lists);
 
 	for (size_t i = 0; i < n; i++) {
 		size_t left = COMPARED_MAX;
 
-		for (const struct index_entry *en = lists[i]; en && left > 0;
+		for (const struct index_entry *en = lists[i]->all; en && left > 0;
 		     en = en->next, left--) {
 			if (en->target == t)
 				continue;

@@ -141,31 +141,71 @@ static bool allows(const struct index_entry *en, const struct policy_request *q)
 	       (!t->path || pattern_match(t->path, q->path));
 }
 
+/* A deny of tcp:// is one of everything that a connection to that port may carry. */
+static bool denies_scheme(const struct target *t, enum scheme s)
+{
+	return t->scheme == s || t->scheme == SCHEME_TCP;
+}
+
 /* The forms of the path are made for the first deny that needs them. */
+struct lazy_forms {
+	struct pattern_forms *forms;
+	bool made;
+};
+
 static bool denies(const struct index_entry *en, const struct policy_request *q,
-		   struct pattern_forms **forms, bool *made)
+		   struct lazy_forms *lazy)
 {
 	const struct target *t = en->target;
 
-	if (t->scheme != q->scheme || !has_port(t, q->port) || !has_method(en->rule, q->method))
+	if (!denies_scheme(t, q->scheme) || !has_port(t, q->port) ||
+	    !has_method(en->rule, q->method))
 		return false;
 	if (!t->path)
 		return true;
-	if (!*made) {
-		*forms = pattern_forms_new(q->path);
-		*made = true;
+	if (!lazy->made) {
+		lazy->forms = pattern_forms_new(q->path);
+		lazy->made = true;
 	}
-	return pattern_match_forms(t->path, *forms);
+	return pattern_match_forms(t->path, lazy->forms);
+}
+
+static bool is_later(const struct index_entry *en, const struct rule *best)
+{
+	return best && best->order <= en->rule->order;
+}
+
+/* A chain is in file order: the first that matches is the chain's word, and what stands behind the
+ * best of another chain has none. */
+static void pick_deny(const struct index_list *l, const struct policy_request *q,
+		      struct lazy_forms *lazy, const struct rule **best)
+{
+	for (const struct index_entry *en = l->denies; en && !is_later(en, *best);
+	     en = en->next_match)
+		if (denies(en, q, lazy)) {
+			*best = en->rule;
+			return;
+		}
+}
+
+static void pick_allow(const struct index_entry *chain, const struct policy_request *q,
+		       const struct rule **best)
+{
+	for (const struct index_entry *en = chain; en && !is_later(en, *best); en = en->next_match)
+		if (allows(en, q)) {
+			*best = en->rule;
+			return;
+		}
 }
 
 void policy_decide(const struct policy *p, const struct policy_request *q,
 		   struct policy_decision *ret)
 {
-	const struct index_entry *lists[INDEX_LISTS_MAX];
+	const struct index_list *lists[INDEX_LISTS_MAX];
+	const struct index_entry *chains[INDEX_CHAINS_MAX];
 	size_t n = index_find(p->index, q->host, lists);
 	const struct rule *allow = NULL, *deny = NULL;
-	struct pattern_forms *forms = NULL;
-	bool made = false;
+	struct lazy_forms lazy = {0};
 
 	*ret = (struct policy_decision){.reason = REASON_NO_RULE};
 	if (str_eq(q->method, STR("TRACE"))) {
@@ -173,20 +213,20 @@ void policy_decide(const struct policy *p, const struct policy_request *q,
 		return;
 	}
 	for (size_t i = 0; i < n; i++)
-		for (const struct index_entry *en = lists[i]; en; en = en->next) {
-			const struct rule **best = en->rule->effect == RULE_DENY ? &deny : &allow;
-
-			if (*best && (*best)->order <= en->rule->order)
-				continue;
-			if (en->rule->effect == RULE_DENY ? denies(en, q, &forms, &made)
-							  : allows(en, q))
-				*best = en->rule;
-		}
-	pattern_forms_free(forms);
+		pick_deny(lists[i], q, &lazy, &deny);
+	pattern_forms_free(lazy.forms);
 	if (deny) {
 		ret->reason = REASON_DENIED_BY_RULE;
 		ret->rule = deny;
-	} else if (allow) {
+		return;
+	}
+	for (size_t i = 0; i < n; i++) {
+		size_t chains_n = index_allows(p->index, lists[i], q->path, chains);
+
+		for (size_t j = 0; j < chains_n; j++)
+			pick_allow(chains[j], q, &allow);
+	}
+	if (allow) {
 		ret->allow = true;
 		ret->reason = REASON_NONE;
 		ret->rule = allow;
@@ -201,31 +241,24 @@ static void keep_first(const struct rule **best, const struct rule *r)
 		*best = r;
 }
 
-/* What the denies of this host and port close. A deny that names a path or methods leaves what can
- * be read to policy_decide, and closes what cannot. */
+/* The first deny that closes each way of using a connection. A deny that names a path or methods
+ * leaves what can be read to policy_decide, and closes what cannot. */
 struct closed {
-	const struct rule *https, *http, *opaque_https, *tcp;
+	const struct rule *https, *http, *passthrough, *tcp;
 };
 
 static void note_deny(struct closed *c, const struct index_entry *en)
 {
-	bool whole = !en->target->path && !en->rule->methods;
+	const struct target *t = en->target;
+	bool whole = !t->path && !en->rule->methods;
 
-	switch (en->target->scheme) {
-	case SCHEME_HTTPS:
-		if (whole)
-			keep_first(&c->https, en->rule);
-		keep_first(&c->opaque_https, en->rule);
-		keep_first(&c->tcp, en->rule);
-		return;
-	case SCHEME_HTTP:
-		if (whole)
-			keep_first(&c->http, en->rule);
-		keep_first(&c->tcp, en->rule);
-		return;
-	case SCHEME_TCP: keep_first(&c->tcp, en->rule); return;
-	case SCHEME_NONE: return;
-	}
+	if (whole && denies_scheme(t, SCHEME_HTTPS))
+		keep_first(&c->https, en->rule);
+	if (whole && denies_scheme(t, SCHEME_HTTP))
+		keep_first(&c->http, en->rule);
+	if (denies_scheme(t, SCHEME_HTTPS))
+		keep_first(&c->passthrough, en->rule);
+	keep_first(&c->tcp, en->rule);
 }
 
 static void note_allow(struct policy_connect *m, const struct index_entry *en)
@@ -255,13 +288,13 @@ static void close_by(const struct rule **rule, const struct rule *deny,
 void policy_decide_connect(const struct policy *p, const struct host *host, uint16_t port,
 			   struct policy_connect *ret)
 {
-	const struct index_entry *lists[INDEX_LISTS_MAX];
+	const struct index_list *lists[INDEX_LISTS_MAX];
 	size_t n = index_find(p->index, host, lists);
 	struct closed c = {0};
 
 	*ret = (struct policy_connect){.reason = REASON_NO_RULE};
 	for (size_t i = 0; i < n; i++)
-		for (const struct index_entry *en = lists[i]; en; en = en->next) {
+		for (const struct index_entry *en = lists[i]->kinds; en; en = en->next_kind) {
 			if (!has_port(en->target, port))
 				continue;
 			if (en->rule->effect == RULE_DENY)
@@ -277,24 +310,46 @@ void policy_decide_connect(const struct policy *p, const struct host *host, uint
 			ret->inspect = NULL;
 	}
 	close_by(&ret->inspect, c.https, &ret->deny);
-	close_by(&ret->passthrough, c.opaque_https, &ret->deny);
+	close_by(&ret->passthrough, c.passthrough, &ret->deny);
 	close_by(&ret->http, c.http, &ret->deny);
 	close_by(&ret->tcp, c.tcp, &ret->deny);
 	ret->allow = ret->inspect || ret->passthrough || ret->http || ret->tcp;
-	if (ret->allow)
+	if (ret->allow) {
 		ret->reason = REASON_NONE;
-	else if (ret->deny)
-		ret->reason = REASON_DENIED_BY_RULE;
+		return;
+	}
+	/* A deny of the whole host is the answer where nothing was allowed either. */
+	if (!ret->deny)
+		ret->deny = c.https;
+	ret->reason = ret->deny ? REASON_DENIED_BY_RULE : REASON_NO_RULE;
+}
+
+/* Is an allow of this kind closed, on all its ports, by one deny of the whole host? */
+static bool is_closed(const struct index_entry *allow, const struct index_list *const *lists,
+		      size_t n)
+{
+	const struct target *a = allow->target;
+
+	for (size_t i = 0; i < n; i++)
+		for (const struct index_entry *en = lists[i]->kinds; en; en = en->next_kind) {
+			const struct target *t = en->target;
+
+			if (en->rule->effect == RULE_DENY && !t->path && !en->rule->methods &&
+			    denies_scheme(t, a->scheme) && t->port_first <= a->port_first &&
+			    t->port_last >= a->port_last)
+				return true;
+		}
+	return false;
 }
 
 bool policy_admits_name(const struct policy *p, const struct host *host)
 {
-	const struct index_entry *lists[INDEX_LISTS_MAX];
+	const struct index_list *lists[INDEX_LISTS_MAX];
 	size_t n = index_find(p->index, host, lists);
 
 	for (size_t i = 0; i < n; i++)
-		for (const struct index_entry *en = lists[i]; en; en = en->next)
-			if (en->rule->effect == RULE_ALLOW)
+		for (const struct index_entry *en = lists[i]->kinds; en; en = en->next_kind)
+			if (en->rule->effect == RULE_ALLOW && !is_closed(en, lists, n))
 				return true;
 	return false;
 }

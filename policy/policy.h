@@ -1,7 +1,6 @@
 /*
  * A compiled policy: immutable, reference-counted, shared by all workers. A decision finds the rules
- * for a host by hash (exact hosts) and by a trie of labels from the right (wildcards), so its price
- * does not grow with the list.
+ * for a host by hash (index.h), so its price does not grow with the list.
  */
 #ifndef STILE_POLICY_POLICY_H
 #define STILE_POLICY_POLICY_H
@@ -49,10 +48,10 @@ const char *policy_version(const struct policy *p);
 size_t policy_rules_n(const struct policy *p);
 const struct rule *policy_rule(const struct policy *p, size_t i);
 
-/* RFC-free heart of the product: deny beats allow wherever it stands; of the allows the first in file
+/* The heart of the product: deny beats allow wherever it stands; of the allows the first in file
  * order decides; nothing matches: no_rule. Allow compares with the canonical path, deny broadly
- * (pattern.h). A passthrough rule never admits a request that we can read. TRACE is
- * method_refused. */
+ * (pattern.h). A deny of tcp:// is one of all that a connection to that port may carry. A
+ * passthrough rule never admits a request that we can read. TRACE is method_refused. */
 void policy_decide(const struct policy *p, const struct policy_request *q,
 		   struct policy_decision *ret);
 /* `inspect` and `passthrough` exclude each other: the first in file order of the https rules decides.
@@ -60,7 +59,8 @@ void policy_decide(const struct policy *p, const struct policy_request *q,
  * that tunnel. */
 void policy_decide_connect(const struct policy *p, const struct host *host, uint16_t port,
 			   struct policy_connect *ret);
-/* Could any rule admit something at this name, whatever scheme, port, path? For the stub DNS. */
+/* Could any rule admit something at this name, whatever scheme, port, path? False also where a deny
+ * closes the whole host to all that is allowed there. For the stub DNS. */
 bool policy_admits_name(const struct policy *p, const struct host *host);
 
 /* ipaddr_judge with the rule's ranges. */
