@@ -29,6 +29,19 @@ static int unknown(const char *given)
 	return EXIT_USAGE;
 }
 
+static bool wants_help(int argc, char **argv)
+{
+	return argc > 2 && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0);
+}
+
+static int help_on(char *command)
+{
+	char name[] = "help";
+	char *help[] = {name, command, NULL};
+
+	return cmd_help(2, help);
+}
+
 int main(int argc, char **argv)
 {
 	char name[] = "help";
@@ -48,6 +61,7 @@ int main(int argc, char **argv)
 		return cmd_help(1, help);
 	for (const struct cli_command *c = cli_commands; c->name; c++)
 		if (strcmp(argv[1], c->name) == 0)
-			return c->run(argc - 1, argv + 1);
+			return wants_help(argc, argv) ? help_on(argv[1])
+						      : c->run(argc - 1, argv + 1);
 	return unknown(argv[1]);
 }

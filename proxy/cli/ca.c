@@ -3,6 +3,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <getopt.h>
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
@@ -101,6 +102,7 @@ static int rotate(const struct config *c, struct err *e)
 
 int cmd_ca(int argc, char **argv)
 {
+	static const struct option longs[] = {{0}};
 	const char *what = argc > 1 ? argv[1] : NULL, *file = NULL, *to = NULL;
 	struct config *c;
 	struct err e = ERR_INIT;
@@ -109,14 +111,17 @@ int cmd_ca(int argc, char **argv)
 	if (!what || (strcmp(what, "show") != 0 && strcmp(what, "bundle") != 0 &&
 		      strcmp(what, "rotate") != 0))
 		return cli_usage("ca", "say show, bundle or rotate");
-	while ((opt = getopt(argc - 1, argv + 1, "+:c:o:")) != -1) {
+	while ((opt = getopt_long(argc - 1, argv + 1, "+:c:o:", longs, NULL)) != -1) {
 		switch (opt) {
 		case 'c': file = optarg; break;
 		case 'o': to = optarg; break;
-		case ':': return cli_usage("ca", "-%c needs a file", optopt);
-		default: return cli_usage("ca", "unknown flag %s", argv[optind]);
+		default: return cli_bad_flag("ca", opt, argv + 1);
 		}
 	}
+	if (optind < argc - 1)
+		return cli_usage("ca", "what is `%s`?", argv[optind + 1]);
+	if (to && strcmp(what, "bundle") != 0)
+		return cli_usage("ca", "-o goes with bundle");
 	c = cli_load_config(file);
 	if (!c)
 		return EXIT_USAGE;

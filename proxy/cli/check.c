@@ -1,6 +1,7 @@
 /*
  * `stile check`: reads configurations as `serve` would and prints every fault.
  */
+#include <getopt.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -30,14 +31,13 @@ static int check_one(const char *file)
 
 int cmd_check(int argc, char **argv)
 {
+	static const struct option longs[] = {{0}};
 	const char *file = NULL;
 	int opt, code = 0;
 
-	while ((opt = getopt(argc, argv, "+:c:")) != -1) {
-		if (opt == ':')
-			return cli_usage("check", "-%c needs a file", optopt);
+	while ((opt = getopt_long(argc, argv, "+:c:", longs, NULL)) != -1) {
 		if (opt != 'c')
-			return cli_usage("check", "unknown flag %s", argv[optind - 1]);
+			return cli_bad_flag("check", opt, argv);
 		file = optarg;
 		if (check_one(file) < 0)
 			code = EXIT_USAGE;

@@ -39,6 +39,12 @@ struct config *cli_load_config(const char *from_flag);
 void cli_print_faults(struct faults *f);
 /* "stile CMD: text (see `stile help CMD`)" to stderr; returns EXIT_USAGE. */
 int cli_usage(const char *cmd, const char *fmt, ...) ATTR_PRINTF(2, 3);
+/* The same for what getopt did not like: `opt` is what it returned, ':' or '?'. Long flags must
+ * have values past 255. */
+int cli_bad_flag(const char *cmd, int opt, char **argv);
+/* Could a request have this method? serve refuses every other before a rule is asked (RFC 9110
+ * section 9.1). */
+bool cli_is_method(const char *word);
 /* "stile: text" to stderr; returns 1. */
 int cli_fail(const struct err *e);
 /* The word of `words` (NULL-terminated) nearest to `given`, or NULL if none is near. */

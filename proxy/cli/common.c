@@ -3,10 +3,13 @@
  */
 #include "proxy/cli/cli.h"
 
+#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "logging/limits.h"
 
 static const char *const DEFAULTS[] = {"./stile.yaml", "/etc/stile/stile.yaml"};
 
@@ -73,6 +76,24 @@ int cli_usage(const char *cmd, const char *fmt, ...)
 	strbuf_clear(&text);
 	strbuf_clear(&safe);
 	return EXIT_USAGE;
+}
+
+int cli_bad_flag(const char *cmd, int opt, char **argv)
+{
+	char letter[] = {'-', (char)optopt, '\0'};
+	/* For a long flag getopt has moved on, and optopt is 0 or the flag's value. */
+	const char *flag = optopt != 0 && optopt < 256 ? letter : argv[optind - 1];
+
+	return cli_usage(cmd, "%s%s%s", opt == ':' ? "" : "unknown flag ", flag,
+			 opt == ':' ? " needs a value" : "");
+}
+
+bool cli_is_method(const char *word)
+{
+	size_t n = strspn(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+				"!#$%&'*+-.^_`|~");
+
+	return n > 0 && word[n] == '\0' && n <= LIMIT_METHOD_BYTES;
 }
 
 int cli_fail(const struct err *e)

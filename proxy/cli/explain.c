@@ -107,12 +107,18 @@ static int explain_connect(const struct config *c, const struct policy *p, const
 	return 0;
 }
 
-static void explain_denied(const struct policy *p, const struct policy_request *q)
+static void explain_denied(const struct policy *p, const struct policy_request *q,
+			   enum reason reason)
 {
 	struct policy_connect m;
 	struct strbuf why;
 	const struct rule *near;
 
+	if (reason == REASON_METHOD_REFUSED) {
+		(void)printf("%-10s this method is never let through, whatever a rule says\n",
+			     "differs");
+		return;
+	}
 	policy_decide_connect(p, q->host, q->port, &m);
 	if (q->scheme == SCHEME_HTTPS && m.passthrough) {
 		(void)printf("%-10s a CONNECT to it is passed through unread (tls: passthrough)\n",
@@ -161,6 +167,10 @@ static int explain_request(const struct config *c, const struct policy *p, const
 	struct policy_decision d;
 	int code = 1;
 
+	if (!cli_is_method(method)) {
+		(void)printf("deny       malformed_request: what stands for the method is none\n");
+		return 1;
+	}
 	if (url_parse_absolute(str_from_c(text), &u, &e) < 0) {
 		(void)printf("deny       %s: %s\n", reason_word(e.reason), e.text);
 		url_clear(&u);
@@ -182,7 +192,7 @@ static int explain_request(const struct config *c, const struct policy *p, const
 	} else if (d.rule) {
 		print_rule("rule", d.rule);
 	} else {
-		explain_denied(p, &q);
+		explain_denied(p, &q, d.reason);
 	}
 	url_clear(&u);
 	return code;
@@ -201,7 +211,8 @@ static struct policy *pick_policy(const struct config *c, const char *name)
 
 int cmd_explain(int argc, char **argv)
 {
-	static const struct option longs[] = {{"policy", required_argument, NULL, 'p'}, {0}};
+	enum { OPT_POLICY = 256 };
+	static const struct option longs[] = {{"policy", required_argument, NULL, OPT_POLICY}, {0}};
 	const char *file = NULL, *name = NULL;
 	struct config *c;
 	struct policy *p;
@@ -210,9 +221,8 @@ int cmd_explain(int argc, char **argv)
 	while ((opt = getopt_long(argc, argv, "+:c:", longs, NULL)) != -1) {
 		switch (opt) {
 		case 'c': file = optarg; break;
-		case 'p': name = optarg; break;
-		case ':': return cli_usage("explain", "%s needs a value", argv[optind - 1]);
-		default: return cli_usage("explain", "unknown flag %s", argv[optind - 1]);
+		case OPT_POLICY: name = optarg; break;
+		default: return cli_bad_flag("explain", opt, argv);
 		}
 	}
 	if (argc - optind != 2)

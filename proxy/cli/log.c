@@ -197,13 +197,14 @@ static int read_log(const struct filter *f, const char *path)
 
 int cmd_log(int argc, char **argv)
 {
+	enum { OPT_EVENT = 256, OPT_HOST, OPT_REASON, OPT_DECISION, OPT_SINCE, OPT_JSON };
 	static const struct option longs[] = {
-		{"event", required_argument, NULL, 'e'},
-		{"host", required_argument, NULL, 'h'},
-		{"reason", required_argument, NULL, 'r'},
-		{"decision", required_argument, NULL, 'd'},
-		{"since", required_argument, NULL, 's'},
-		{"json", no_argument, NULL, 'j'},
+		{"event", required_argument, NULL, OPT_EVENT},
+		{"host", required_argument, NULL, OPT_HOST},
+		{"reason", required_argument, NULL, OPT_REASON},
+		{"decision", required_argument, NULL, OPT_DECISION},
+		{"since", required_argument, NULL, OPT_SINCE},
+		{"json", no_argument, NULL, OPT_JSON},
 		{0},
 	};
 	struct filter f = {0};
@@ -212,14 +213,13 @@ int cmd_log(int argc, char **argv)
 	while ((opt = getopt_long(argc, argv, ":f", longs, NULL)) != -1) {
 		switch (opt) {
 		case 'f': f.follow = true; break;
-		case 'e': f.event = optarg; break;
-		case 'h': f.host = optarg; break;
-		case 'r': f.reason = optarg; break;
-		case 'd': f.decision = optarg; break;
-		case 's': f.since = optarg; break;
-		case 'j': f.json = true; break;
-		case ':': return cli_usage("log", "%s needs a value", argv[optind - 1]);
-		default: return cli_usage("log", "unknown flag %s", argv[optind - 1]);
+		case OPT_EVENT: f.event = optarg; break;
+		case OPT_HOST: f.host = optarg; break;
+		case OPT_REASON: f.reason = optarg; break;
+		case OPT_DECISION: f.decision = optarg; break;
+		case OPT_SINCE: f.since = optarg; break;
+		case OPT_JSON: f.json = true; break;
+		default: return cli_bad_flag("log", opt, argv);
 		}
 	}
 	if (argc - optind != 1)

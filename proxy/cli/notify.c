@@ -1,6 +1,5 @@
 /*
- * See notify.h. The variable is read at the first call and the address kept, since the environment
- * may be wiped later.
+ * See notify.h.
  */
 #include "proxy/cli/notify.h"
 

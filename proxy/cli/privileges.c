@@ -37,22 +37,26 @@ static int become(const char *user, struct err *e)
 	return 0;
 }
 
+int privileges_limit(struct err *e)
+{
+	/* The bounding set needs CAP_SETPCAP; without that there is nothing to drop. */
+	for (int cap = 0; cap < 64; cap++)
+		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno == EINVAL)
+			break;
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		return err_sys(e, errno, "no-new-privileges");
+	return 0;
+}
+
 int privileges_drop(const char *user, struct err *e)
 {
 	struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
 	struct __user_cap_data_struct none[2] = {{0, 0, 0}, {0, 0, 0}};
 
-	/* The bounding set needs CAP_SETPCAP, so it goes first; without it there is nothing to
-	 * drop. */
-	for (int cap = 0; cap < 64; cap++)
-		if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno == EINVAL)
-			break;
 	if (user && become(user, e) < 0)
 		return -1;
 	(void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
 	if (syscall(SYS_capset, &head, none) < 0)
 		return err_sys(e, errno, "dropping capabilities");
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-		return err_sys(e, errno, "no-new-privileges");
 	return 0;
 }

@@ -8,8 +8,11 @@
 
 /* No core dumps and no ptrace by the same user: the process holds secrets. Call it first. */
 void privileges_guard_memory(void);
-/* Becomes `user` (NULL: stays who it is), drops every capability and the bounding set, and sets
- * no-new-privileges. Call it before threads start: ids and capabilities are a thread's own. */
+/* Drops the bounding set and sets no-new-privileges: what is never needed, so call it before any
+ * thread starts. Both are a thread's own, and later ones inherit them. */
+int privileges_limit(struct err *e) ATTR_NODISCARD;
+/* Becomes `user` (NULL: stays who it is) and drops every capability of the calling thread; threads
+ * that start later have none either. */
 int privileges_drop(const char *user, struct err *e) ATTR_NODISCARD;
 
 #endif

@@ -68,7 +68,7 @@ static int serve_start(struct serve *s, struct err *e)
 	struct engine_options o = {.config = s->config, .listen_fd = -1};
 
 	privileges_guard_memory();
-	if (credential_env_capture(s->config, e) < 0)
+	if (privileges_limit(e) < 0 || credential_env_capture(s->config, e) < 0)
 		return -1;
 	s->signals = block_signals(e);
 	if (s->signals < 0)
@@ -157,16 +157,15 @@ static void serve_loop(struct serve *s)
 
 int cmd_serve(int argc, char **argv)
 {
+	static const struct option longs[] = {{0}};
 	struct serve s = {.signals = -1};
 	const char *file = NULL;
 	struct err e = ERR_INIT;
 	int opt, code = 0;
 
-	while ((opt = getopt(argc, argv, "+:c:")) != -1) {
-		if (opt == ':')
-			return cli_usage("serve", "-%c needs a file", optopt);
+	while ((opt = getopt_long(argc, argv, "+:c:", longs, NULL)) != -1) {
 		if (opt != 'c')
-			return cli_usage("serve", "unknown flag %s", argv[optind - 1]);
+			return cli_bad_flag("serve", opt, argv);
 		file = optarg;
 	}
 	if (optind < argc)

@@ -1,6 +1,7 @@
 /*
  * `stile test`: the `tests:` of each policy, decided as `serve` would and compared.
  */
+#include <getopt.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -31,6 +32,10 @@ static bool decide(const struct policy *p, const struct config_test *t, enum rea
 	struct policy_request q = {.method = str_from_c(t->method)};
 	struct policy_decision d = {0};
 
+	if (!cli_is_method(t->method)) {
+		*ret_why = REASON_MALFORMED_REQUEST;
+		return false;
+	}
 	if (str_eq(q.method, STR("CONNECT")))
 		return decide_connect(p, t, ret_why);
 	if (url_parse_absolute(str_from_c(t->url), &u, &e) < 0) {
@@ -50,6 +55,7 @@ static bool decide(const struct policy *p, const struct config_test *t, enum rea
 
 static size_t run_tests(const struct config *c)
 {
+	struct strbuf safe;
 	size_t failed = 0;
 
 	for (size_t i = 0; i < c->tests_n; i++) {
@@ -57,17 +63,18 @@ static size_t run_tests(const struct config *c)
 		const struct policy *p = config_policy(c, t->policy);
 		enum reason why = REASON_NONE;
 		bool allowed = p && decide(p, t, &why);
-		struct strbuf safe;
 
 		if (allowed == (t->expect == RULE_ALLOW))
 			continue;
 		failed++;
 		strbuf_init(&safe, 65536);
+		strbuf_add_printable(&safe, str_from_c(t->method));
+		strbuf_addc(&safe, ' ');
 		strbuf_add_printable(&safe, str_from_c(t->url));
-		(void)printf("%s:%u:%u: %s %s is %s%s%s, not %s\n", c->file, t->line, t->col,
-			     t->method, strbuf_cstr(&safe), allowed ? "allowed" : "denied",
+		(void)printf("%s:%u:%u: %s is %s%s%s%s, not %s\n", c->file, t->line, t->col,
+			     strbuf_cstr(&safe), allowed ? "allowed" : "denied",
 			     allowed ? "" : " (", allowed ? "" : reason_word(why),
-			     allowed ? "denied" : "allowed");
+			     allowed ? "" : ")", allowed ? "denied" : "allowed");
 		strbuf_clear(&safe);
 	}
 	return failed;
@@ -75,16 +82,15 @@ static size_t run_tests(const struct config *c)
 
 int cmd_test(int argc, char **argv)
 {
+	static const struct option longs[] = {{0}};
 	const char *file = NULL;
 	struct config *c;
 	size_t failed;
 	int opt;
 
-	while ((opt = getopt(argc, argv, "+:c:")) != -1) {
-		if (opt == ':')
-			return cli_usage("test", "-%c needs a file", optopt);
+	while ((opt = getopt_long(argc, argv, "+:c:", longs, NULL)) != -1) {
 		if (opt != 'c')
-			return cli_usage("test", "unknown flag %s", argv[optind - 1]);
+			return cli_bad_flag("test", opt, argv);
 		file = optarg;
 	}
 	if (optind < argc)
