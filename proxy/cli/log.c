@@ -55,8 +55,10 @@ static void add(struct strbuf *b, const char *before, const char *s, const char 
 
 static void add_number(struct strbuf *b, const char *before, const json_t *v, const char *after)
 {
-	if (json_is_number(v))
-		strbuf_addf(b, "%s%.6g%s", before, json_number_value(v), after);
+	if (json_is_integer(v))
+		strbuf_addf(b, "%s%lld%s", before, (long long)json_integer_value(v), after);
+	else if (json_is_real(v))
+		strbuf_addf(b, "%s%.3f%s", before, json_real_value(v), after);
 }
 
 static void add_target(struct strbuf *b, const json_t *o)
@@ -90,6 +92,8 @@ static void print_record(const json_t *o)
 	add(&b, " rule=", text(o, "rule_at"), "");
 	add(&b, " policy=", *text(o, "rule_at") ? "" : text(o, "policy"), "");
 	add(&b, " credential=", text(o, "credential"), "");
+	if (json_is_true(json_object_get(o, "credential_stripped")))
+		strbuf_adds(&b, " (the client's own removed)");
 	add(&b, " upstream=", text(o, "upstream"), "");
 	add_number(&b, " out=", json_object_get(o, "bytes_out"), "");
 	add_number(&b, " in=", json_object_get(o, "bytes_in"), "");
