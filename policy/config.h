@@ -1,6 +1,7 @@
 /*
- * The whole configuration file as plain data: what `serve`, `run`, `check` and `explain` read. Loading
- * touches the file itself and nothing else: no listener is opened, no secret read, no name looked up.
+ * The whole configuration file as plain data: what `serve`, `run`, `check` and `explain` read.
+ * Loading touches the file itself and nothing else: no listener is opened, no secret read, no name
+ * looked up.
  */
 #ifndef STILE_POLICY_CONFIG_H
 #define STILE_POLICY_CONFIG_H
@@ -17,7 +18,7 @@ struct config_listener {
 	char *policy_name; /* resolved: never NULL after a load without faults */
 	/* plain */
 	struct ipaddr addr;
-	uint16_t port; /* 0: any free one, printed at start */
+	uint16_t port;	    /* 0: any free one, printed at start */
 	unsigned unix_mode; /* `mode:`, default 0660 */
 	/* borrowed from the config */
 	struct policy *policy;
@@ -30,7 +31,12 @@ struct config_host { /* one entry of upstream.hosts */
 };
 
 enum credential_source { CREDENTIAL_FROM_FILE, CREDENTIAL_FROM_ENV };
-enum credential_as { CREDENTIAL_AS_BEARER, CREDENTIAL_AS_BASIC, CREDENTIAL_AS_HEADER, CREDENTIAL_AS_QUERY };
+enum credential_as {
+	CREDENTIAL_AS_BEARER,
+	CREDENTIAL_AS_BASIC,
+	CREDENTIAL_AS_HEADER,
+	CREDENTIAL_AS_QUERY
+};
 
 struct config_credential {
 	/* owned */
@@ -58,7 +64,7 @@ struct config_test {
 	/* owned */
 	char *policy; /* its name */
 	char *method; /* CONNECT: url is host:port */
-	char *url;    /* as written: a URL that is refused before the policy is asked is a test too */
+	char *url; /* as written: a URL that is refused before the policy is asked is a test too */
 	/* plain */
 	enum rule_effect expect;
 	uint32_t line, col;
@@ -79,8 +85,8 @@ struct config {
 	size_t hosts_n;
 	char **dns_servers; /* `upstream.dns: [127.0.0.1:5353]`; NULL: the system's */
 	size_t dns_servers_n;
-	char *log_to; /* NULL: stdout */
-	char *user;   /* `user:`; NULL: stay who we are */
+	char *log_to;			       /* NULL: stdout */
+	char *user;			       /* `user:`; NULL: stay who we are */
 	struct config_credential *credentials; /* sorted by name */
 	size_t credentials_n;
 	struct config_test *tests;
@@ -94,12 +100,12 @@ struct config {
 	int refs;
 };
 
-/* Reads a file (or text, for tests and --allow). Every fault of the file is in f, warnings included.
- * 0 and *ret (one reference) when there is no error; -1 otherwise. A missing or unreadable file is
- * a fault with line 0. */
+/* Reads a file (or text, for tests and --allow). Every fault of the file is in f, warnings
+ * included. 0 and *ret (one reference) when there is no error; -1 otherwise. A missing or
+ * unreadable file is a fault with line 0. */
 int config_load_file(const char *path, struct config **ret, struct faults *f) ATTR_NODISCARD;
-int config_load_text(const char *file, struct str text, struct config **ret, struct faults *f)
-	ATTR_NODISCARD;
+int config_load_text(const char *file, struct str text, struct config **ret,
+		     struct faults *f) ATTR_NODISCARD;
 /* `run --allow TARGET`: a rule for each target behind those of c's only policy (more than one: a
  * fault); c NULL: a config with a policy `default` of only that. Faults name the flag. Their rules
  * say `--allow:N` as their place. */
@@ -109,7 +115,8 @@ struct config *config_ref(struct config *c);
 void config_unref(struct config *c); /* NULL is accepted; thread-safe */
 struct policy *config_policy(const struct config *c, const char *name);
 const struct config_credential *config_credential(const struct config *c, const char *name);
-/* Every key that a file may have, dotted ("listen[].proxy"), NULL-terminated: the docs are tested against it. */
+/* Every key that a file may have, dotted ("listen[].proxy"), NULL-terminated: the docs are tested
+ * against it. */
 const char *const *config_keys(void);
 
 #endif

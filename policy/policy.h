@@ -1,6 +1,6 @@
 /*
- * A compiled policy: immutable, reference-counted, shared by all workers. A decision finds the rules
- * for a host by hash (index.h), so its price does not grow with the list.
+ * A compiled policy: immutable, reference-counted, shared by all workers. A decision finds the
+ * rules for a host by hash (index.h), so its price does not grow with the list.
  */
 #ifndef STILE_POLICY_POLICY_H
 #define STILE_POLICY_POLICY_H
@@ -24,20 +24,22 @@ struct policy_decision {
 	const struct rule *rule; /* that decided: the allow or the deny; NULL for no_rule */
 };
 
-/* What could be admitted behind a CONNECT to host:port, by the first allow of each kind in file order
- * that no deny of the whole host beats. */
+/* What could be admitted behind a CONNECT to host:port, by the first allow of each kind in file
+ * order that no deny of the whole host beats. */
 struct policy_connect {
 	bool allow;	    /* one of the four below is set */
 	enum reason reason; /* if not */
 	/* borrowed from the policy; NULL: not admitted that way */
-	const struct rule *inspect;	/* https, to be intercepted; the requests inside are judged anew */
+	const struct rule
+		*inspect; /* https, to be intercepted; the requests inside are judged anew */
 	const struct rule *passthrough; /* https, relayed after the SNI agreed */
 	const struct rule *http;	/* cleartext HTTP */
 	const struct rule *tcp;		/* anything */
 	const struct rule *deny;	/* the deny that beat them, if one did */
 };
 
-/* Takes the rules (array and contents) over, also on failure. `version` is text for the log (a hash of the file). */
+/* Takes the rules (array and contents) over, also on failure. `version` is text for the log (a hash
+ * of the file). */
 int policy_new(const char *name, const char *file, const char *version, struct rule *rules,
 	       size_t rules_n, struct policy **ret, struct err *e) ATTR_NODISCARD;
 struct policy *policy_ref(struct policy *p);
@@ -54,9 +56,9 @@ const struct rule *policy_rule(const struct policy *p, size_t i);
  * passthrough rule never admits a request that we can read. TRACE is method_refused. */
 void policy_decide(const struct policy *p, const struct policy_request *q,
 		   struct policy_decision *ret);
-/* `inspect` and `passthrough` exclude each other: the first in file order of the https rules decides.
- * A deny with a path or methods cannot be checked inside a passthrough or tcp tunnel, so it refuses
- * that tunnel. */
+/* `inspect` and `passthrough` exclude each other: the first in file order of the https rules
+ * decides. A deny with a path or methods cannot be checked inside a passthrough or tcp tunnel, so
+ * it refuses that tunnel. */
 void policy_decide_connect(const struct policy *p, const struct host *host, uint16_t port,
 			   struct policy_connect *ret);
 /* Could any rule admit something at this name, whatever scheme, port, path? False also where a deny
@@ -67,9 +69,9 @@ bool policy_admits_name(const struct policy *p, const struct host *host);
 int policy_check_addr(const struct rule *r, const struct ipaddr *a, const struct ipaddr *own,
 		      size_t own_n, struct err *e) ATTR_NODISCARD;
 
-/* For `explain`: the rule that came nearest to admitting q, and in words what differs ("the path does
- * not match", "the rule covers port 443", "*.x covers names below x, not x itself"). NULL if the policy has no
- * allow rule that shares anything with it. */
+/* For `explain`: the rule that came nearest to admitting q, and in words what differs ("the path
+ * does not match", "the rule covers port 443", "*.x covers names below x, not x itself"). NULL if
+ * the policy has no allow rule that shares anything with it. */
 const struct rule *policy_nearest(const struct policy *p, const struct policy_request *q,
 				  struct strbuf *ret_why);
 

@@ -1,6 +1,6 @@
 /*
- * Rules as plain data: what load.c makes out of the YAML and what policy.c decides by. A rule with a
- * list of targets has one `struct target` a target; they share the rule's other fields.
+ * Rules as plain data: what load.c makes out of the YAML and what policy.c decides by. A rule with
+ * a list of targets has one `struct target` a target; they share the rule's other fields.
  */
 #ifndef STILE_POLICY_RULE_H
 #define STILE_POLICY_RULE_H
@@ -31,11 +31,11 @@ struct target {
 
 struct rule {
 	/* owned */
-	char *name; /* NULL: none given */
-	char *credential;	 /* NULL: none; the name in `credentials:` */
+	char *name;	  /* NULL: none given */
+	char *credential; /* NULL: none; the name in `credentials:` */
 	struct target *targets;
-	char **methods;		 /* NULL: any; GET stands for HEAD too */
-	struct iprange *ranges;	 /* `addresses:` */
+	char **methods;		/* NULL: any; GET stands for HEAD too */
+	struct iprange *ranges; /* `addresses:` */
 	/* plain */
 	size_t targets_n, methods_n, ranges_n;
 	enum rule_effect effect;

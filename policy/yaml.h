@@ -1,7 +1,8 @@
 /*
- * A YAML file as a tree whose every node knows its line and column. libyaml does the reading; this adds
- * the bounds (size, depth, nodes, what aliases may add) and the faults that YAML itself forbids or
- * that mislead: duplicate keys, merge keys, a second document, tags, bytes that are not UTF-8.
+ * A YAML file as a tree whose every node knows its line and column. libyaml does the reading; this
+ * adds the bounds (size, depth, nodes, what aliases may add) and the faults that YAML itself
+ * forbids or that mislead: duplicate keys, merge keys, a second document, tags, bytes that are not
+ * UTF-8.
  */
 #ifndef STILE_POLICY_YAML_H
 #define STILE_POLICY_YAML_H
@@ -49,13 +50,13 @@ struct yaml_node {
 
 struct yaml_doc;
 
-/* Reads text. A tree even if there are faults, so that more can be found; NULL only when nothing could
- * be read at all (then f says why). Freed with yaml_doc_free. */
+/* Reads text. A tree even if there are faults, so that more can be found; NULL only when nothing
+ * could be read at all (then f says why). Freed with yaml_doc_free. */
 struct yaml_doc *yaml_parse(struct str text, struct faults *f);
 void yaml_doc_free(struct yaml_doc *d);
 const struct yaml_node *yaml_root(const struct yaml_doc *d);
-/* False when reading stopped early (a syntax error, a limit): what the tree lacks may well be in the
- * file, so only what it has can be judged. */
+/* False when reading stopped early (a syntax error, a limit): what the tree lacks may well be in
+ * the file, so only what it has can be judged. */
 bool yaml_complete(const struct yaml_doc *d);
 /* The value of `key`, or NULL. */
 const struct yaml_node *yaml_get(const struct yaml_node *map, const char *key);

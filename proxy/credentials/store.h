@@ -13,22 +13,22 @@
 struct credential_store; /* counted, shared by threads */
 struct secret;		 /* counted, immutable; wiped when the last reference goes */
 
-/* Takes the variables that c names out of this process's environment, once, before threads start: the
- * values are kept for every later store of the process and wiped from the environment block. */
+/* Takes the variables that c names out of this process's environment, once, before threads start:
+ * the values are kept for every later store of the process and wiped from the environment block. */
 int credential_env_capture(const struct config *c, struct err *e) ATTR_NODISCARD;
 
 /* Reads every source once. A source that cannot be read is no failure here: its credential is
  * unavailable until it can, and the operator's log says so (never with the value). */
-int credential_store_new(struct config *c, struct credential_store **ret, struct err *e)
-	ATTR_NODISCARD;
+int credential_store_new(struct config *c, struct credential_store **ret,
+			 struct err *e) ATTR_NODISCARD;
 struct credential_store *credential_store_ref(struct credential_store *s);
 void credential_store_unref(struct credential_store *s);
 /* Reads again what has changed (device, inode, size, mtime of the file). Main thread, every
  * LIMIT_MS_SECRET_REREAD. */
 void credential_store_poll(struct credential_store *s);
 
-/* A reference to the current value, which the caller gives back. -1: REASON_CREDENTIAL_UNAVAILABLE with
- * the name and why (missing, empty, unreadable, holds a control character, too large). */
+/* A reference to the current value, which the caller gives back. -1: REASON_CREDENTIAL_UNAVAILABLE
+ * with the name and why (missing, empty, unreadable, holds a control character, too large). */
 int credential_get(struct credential_store *s, const char *name, struct secret **ret,
 		   struct err *e) ATTR_NODISCARD;
 struct str secret_value(const struct secret *s);

@@ -8,22 +8,23 @@
 #include "policy/config.h"
 #include "proxy/net/loop.h"
 
-/* Opens the socket of a configured listener: non-blocking, cloexec, SO_REUSEADDR, with reuseport also SO_REUSEPORT, IPV6_V6ONLY,
- * backlog SOMAXCONN. A Unix path: a socket left behind by a dead process is replaced, a living one or
- * another kind of file is an error; the mode is set before anybody can connect. *ret_port is the port
- * it got. */
+/* Opens the socket of a configured listener: non-blocking, cloexec, SO_REUSEADDR, with reuseport
+ * also SO_REUSEPORT, IPV6_V6ONLY, backlog SOMAXCONN. A Unix path: a socket left behind by a dead
+ * process is replaced, a living one or another kind of file is an error; the mode is set before
+ * anybody can connect. *ret_port is the port it got. */
 int listener_open(const struct config_listener *c, bool reuseport, int *ret_fd, uint16_t *ret_port,
 		  struct err *e) ATTR_NODISCARD;
 
 struct listener_peer {
 	struct ipaddr addr; /* family 0 for a Unix socket */
 	uint16_t port;
-	unsigned uid, pid;  /* Unix: SO_PEERCRED */
-	char text[64];	    /* "127.0.0.1:40312", "[::1]:1", "unix:uid=1000,pid=7" */
+	unsigned uid, pid; /* Unix: SO_PEERCRED */
+	char text[64];	   /* "127.0.0.1:40312", "[::1]:1", "unix:uid=1000,pid=7" */
 };
 
-/* Counts of one listener over all workers, shared: connections and connections per address (IPv6: per /64;
- * Unix peers count in the total only), with a lock a shard of addresses. One a configured listener; counted. */
+/* Counts of one listener over all workers, shared: connections and connections per address (IPv6:
+ * per /64; Unix peers count in the total only), with a lock a shard of addresses. One a configured
+ * listener; counted. */
 struct listener_counts;
 struct listener_counts *listener_counts_new(uint64_t max, uint64_t max_per_addr);
 struct listener_counts *listener_counts_ref(struct listener_counts *c);
@@ -33,13 +34,14 @@ void listener_counts_leave(struct listener_counts *c, const struct listener_peer
 
 struct listener; /* one socket on one loop */
 
-/* fd is borrowed: the caller closes it after listener_free. on_accept owns the connection's fd (non-blocking,
- * cloexec, TCP_NODELAY). A connection over a bound is answered with a bare 503 or 429 head by
- * on_refused (fd owned by it too), so that it can be recorded. Out of descriptors: accept pauses for LIMIT_MS_ACCEPT_PAUSE,
- * and the operator's log says it once a minute. */
+/* fd is borrowed: the caller closes it after listener_free. on_accept owns the connection's fd
+ * (non-blocking, cloexec, TCP_NODELAY). A connection over a bound is answered with a bare 503 or
+ * 429 head by on_refused (fd owned by it too), so that it can be recorded. Out of descriptors:
+ * accept pauses for LIMIT_MS_ACCEPT_PAUSE, and the operator's log says it once a minute. */
 int listener_new(struct loop *l, int fd, struct listener_counts *counts,
 		 void (*on_accept)(void *arg, int fd, const struct listener_peer *peer),
-		 void (*on_refused)(void *arg, int fd, const struct listener_peer *peer, enum reason why),
+		 void (*on_refused)(void *arg, int fd, const struct listener_peer *peer,
+				    enum reason why),
 		 void *arg, struct listener **ret, struct err *e) ATTR_NODISCARD;
 void listener_free(struct listener *li); /* stops accepting */
 

@@ -19,8 +19,8 @@ struct stream {
 	unsigned char *out; /* what the kernel did not take; for TLS, records */
 	struct err *error;
 	struct event ev_read, ev_write;
-	/* Woken by us, not by the socket. An event of its own, since libevent forgets to register an
-	 * event that is added while it is active. */
+	/* Woken by us, not by the socket. An event of its own, since libevent forgets to register
+	 * an event that is added while it is active. */
 	struct event ev_again;
 	/* borrowed */
 	struct loop *loop;
