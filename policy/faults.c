@@ -151,8 +151,8 @@ void faults_print(struct faults *f, struct strbuf *out)
 
 		strbuf_add_printable(out, file);
 		if (x->line > 0)
-			strbuf_addf(out, ":%u:%u", x->line, x->col);
-		if (file.n > 0)
+			strbuf_addf(out, "%s%u:%u", file.n > 0 ? ":" : "", x->line, x->col);
+		if (file.n > 0 || x->line > 0)
 			strbuf_adds(out, ": ");
 		if (x->warning)
 			strbuf_adds(out, "warning: ");

@@ -65,7 +65,7 @@ static int replace(struct scan *s, size_t n)
 			return -1;
 		memcpy(s->copy, s->text.p, s->text.n);
 	}
-	memset(s->copy + s->at, '?', n);
+	memset(s->copy + s->at, 'x', n); /* no indicator of YAML */
 	return 0;
 }
 
