@@ -85,6 +85,8 @@ static const char *words_for(const yaml_parser_t *p, const struct yaml_input *in
 
 	if (says(p->problem, "cannot start any token") && at < in->text.n && in->text.p[at] == '\t')
 		return words[0].text;
+	if (says(p->problem, "expected node content") && at == in->text.n)
+		return "the file ends within a `[` or `{` that is not closed";
 	if (says(p->context, "scanning a tag"))
 		return "a tag (tags are not read: quote a value that begins with !)";
 	for (size_t i = 0; i < ARRAY_LEN(words); i++)

@@ -171,7 +171,8 @@ static void test_faults(void **state)
 		/* several at once, sorted */
 		{"z: 1\nz: 2\n<<: {a: 1}\nb: !!int 3\nc: *d\n\xe9: 1\n\"z\": [\n",
 		 {"2:1: duplicate key `z`", "3:1: a merge key", "4:4: a tag, !!int",
-		  "5:4: no anchor &d", "6:1: byte 0xe9", "7:6: a `[`"}},
+		  "5:4: no anchor &d", "6:1: byte 0xe9", "7:1: duplicate key `z`",
+		  "8:1: the file ends within a `[` or `{`"}},
 	};
 
 	(void)state;
