@@ -5,14 +5,15 @@
 #include <errno.h>
 #include <getopt.h>
 #include <jansson.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "logging/limits.h"
+#include "logging/record.h"
 #include "proxy/cli/cli.h"
 
 #define FOLLOW_MS 200
@@ -27,6 +28,14 @@ static const char *text(const json_t *o, const char *key)
 	const json_t *v = json_object_get(o, key);
 
 	return json_is_string(v) ? json_string_value(v) : "";
+}
+
+/* The whole of it: a NUL in the middle must not hide the rest. */
+static struct str whole(const json_t *o, const char *key)
+{
+	const json_t *v = json_object_get(o, key);
+
+	return json_is_string(v) ? str_from(json_string_value(v), json_string_length(v)) : STR_NONE;
 }
 
 static bool passes(const struct filter *f, const json_t *o)
@@ -44,12 +53,12 @@ static bool passes(const struct filter *f, const json_t *o)
 	return !f->since || strncmp(text(o, "time"), f->since, strlen(f->since)) >= 0;
 }
 
-static void add(struct strbuf *b, const char *before, const char *s, const char *after)
+static void add(struct strbuf *b, const char *before, struct str s, const char *after)
 {
-	if (!*s)
+	if (s.n == 0)
 		return;
 	strbuf_adds(b, before);
-	strbuf_add_printable(b, str_from_c(s));
+	strbuf_add_printable(b, s);
 	strbuf_adds(b, after);
 }
 
@@ -63,42 +72,44 @@ static void add_number(struct strbuf *b, const char *before, const json_t *v, co
 
 static void add_target(struct strbuf *b, const json_t *o)
 {
-	const char *host = text(o, "host");
+	struct str host = whole(o, "host");
+	bool v6 = str_find(host, ':') >= 0;
 
-	add(b, " ", text(o, "method"), "");
-	add(b, " ", text(o, "scheme"), "://");
-	if (!*text(o, "scheme") && *host)
+	add(b, " ", whole(o, "method"), "");
+	add(b, " ", whole(o, "scheme"), "://");
+	if (whole(o, "scheme").n == 0 && host.n > 0)
 		strbuf_addc(b, ' ');
-	add(b, strchr(host, ':') ? "[" : "", host, strchr(host, ':') ? "]" : "");
+	add(b, v6 ? "[" : "", host, v6 ? "]" : "");
 	add_number(b, ":", json_object_get(o, "port"), "");
-	add(b, "", text(o, "path"), "");
+	add(b, "", whole(o, "path"), "");
 	if (json_is_string(json_object_get(o, "query")))
 		strbuf_addc(b, '?');
-	add(b, "", text(o, "query"), "");
+	add(b, "", whole(o, "query"), "");
 }
 
 static void print_record(const json_t *o)
 {
 	struct strbuf b;
+	struct str rule_at = whole(o, "rule_at");
 
 	strbuf_init(&b, LIMIT_RECORD_BYTES * 8);
-	add(&b, "", text(o, "time"), " ");
-	strbuf_addf(&b, "%-13s", text(o, "event"));
-	add(&b, " [", text(o, "sandbox"), "]");
+	add(&b, "", whole(o, "time"), " ");
+	add(&b, "", whole(o, "event"), "");
+	for (size_t n = whole(o, "event").n; n < 13; n++)
+		strbuf_addc(&b, ' ');
+	add(&b, " [", whole(o, "sandbox"), "]");
 	add_target(&b, o);
 	add_number(&b, " ", json_object_get(o, "status"), "");
-	add(&b, " ", text(o, "reason"), "");
-	add(&b, " error=", text(o, "error"), "");
-	add(&b, " rule=", text(o, "rule_at"), "");
-	add(&b, " policy=", *text(o, "rule_at") ? "" : text(o, "policy"), "");
-	add(&b, " credential=", text(o, "credential"), "");
-	if (json_is_true(json_object_get(o, "credential_stripped")))
-		strbuf_adds(&b, " (the client's own removed)");
-	add(&b, " upstream=", text(o, "upstream"), "");
+	add(&b, " ", whole(o, "reason"), "");
+	add(&b, " error=", whole(o, "error"), "");
+	add(&b, " rule=", rule_at, "");
+	add(&b, " policy=", rule_at.n > 0 ? STR_NONE : whole(o, "policy"), "");
+	add(&b, " credential=", whole(o, "credential"), "");
+	add(&b, " upstream=", whole(o, "upstream"), "");
 	add_number(&b, " out=", json_object_get(o, "bytes_out"), "");
 	add_number(&b, " in=", json_object_get(o, "bytes_in"), "");
 	add_number(&b, " ", json_object_get(json_object_get(o, "ms"), "total"), "ms");
-	add(&b, " (", text(o, "error_detail"), ")");
+	add(&b, " (", whole(o, "error_detail"), ")");
 	(void)puts(strbuf_cstr(&b));
 	strbuf_clear(&b);
 }
@@ -130,12 +141,14 @@ static bool was_rotated(FILE *in, const char *path)
 	return a.st_ino != b.st_ino || a.st_dev != b.st_dev || a.st_size < ftello(in);
 }
 
-static void wait_for_more(void)
+/* False: nobody reads what is printed any more. Asked of the socket or pipe itself, or it would
+ * come out only at the next record. */
+static bool wait_for_more(void)
 {
-	struct timespec t = {.tv_nsec = FOLLOW_MS * 1000000L};
+	struct pollfd p = {.fd = STDOUT_FILENO};
 
-	(void)fflush(stdout);
-	(void)nanosleep(&t, NULL);
+	return fflush(stdout) == 0 && !ferror(stdout) &&
+	       (poll(&p, 1, FOLLOW_MS) <= 0 || !(p.revents & (POLLERR | POLLHUP)));
 }
 
 /* Reads to the end; a line without its end is kept for the next time. The number of broken lines.
@@ -185,7 +198,8 @@ static int read_log(const struct filter *f, const char *path)
 				continue;
 			}
 		}
-		wait_for_more();
+		if (!wait_for_more())
+			break;
 	}
 	if (part.len > 0 && !one_line(f, strbuf_cstr(&part), part.len))
 		broken++;
@@ -196,7 +210,27 @@ static int read_log(const struct filter *f, const char *path)
 		(void)fclose(in);
 	free(line);
 	strbuf_clear(&part);
-	return broken ? 1 : 0;
+	return broken || fflush(stdout) != 0 || ferror(stdout) ? 1 : 0;
+}
+
+static bool is_event(const char *word)
+{
+	for (enum record_event e = RECORD_REQUEST_START; e <= RECORD_POLICY_REJECT; e++)
+		if (strcmp(word, record_event_word(e)) == 0)
+			return true;
+	return false;
+}
+
+/* A misspelt word would find nothing, which reads as "it never happened". */
+static int check_filter(const struct filter *f)
+{
+	if (f->event && !is_event(f->event))
+		return cli_usage("log", "--event: there is no event `%s`", f->event);
+	if (f->reason && reason_from_word(str_from_c(f->reason)) == REASON_NONE)
+		return cli_usage("log", "--reason: there is no reason `%s`", f->reason);
+	if (f->decision && strcmp(f->decision, "allow") != 0 && strcmp(f->decision, "deny") != 0)
+		return cli_usage("log", "--decision is allow or deny, not `%s`", f->decision);
+	return 0;
 }
 
 int cmd_log(int argc, char **argv)
@@ -228,5 +262,7 @@ int cmd_log(int argc, char **argv)
 	}
 	if (argc - optind != 1)
 		return cli_usage("log", "name one FILE, or - for standard input");
+	if (check_filter(&f) != 0)
+		return EXIT_USAGE;
 	return read_log(&f, argv[optind]);
 }
