@@ -172,11 +172,15 @@ static int choose_log(const struct options *o, struct sandbox_options *so, char 
 
 	if (state_dir(dir, PATH_BYTES, own) == 0)
 		so->log_dir = dir;
-	if (!own) {
-		so->log_to = to;
-		return 0;
-	}
 	strbuf_init_fixed(&b, file, PATH_BYTES);
+	if (!own) {
+		/* A file is told from the other targets by its first character, to be hidden. */
+		if (to[0] && to[0] != '/' && strcmp(to, "stdout") != 0 &&
+		    strncmp(to, "syslog:", 7) != 0)
+			strbuf_addf(&b, "./%s", to);
+		so->log_to = b.len > 0 ? file : to;
+		return b.overflowed ? -1 : 0;
+	}
 	strbuf_addf(&b, "%s/%s.jsonl", dir, so->id);
 	if (!so->log_dir || b.overflowed) {
 		log_error("no folder for the log of this run (say --log FILE)");
