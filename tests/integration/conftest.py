@@ -1,0 +1,60 @@
+"""Fixtures of the integration tests. `origin` and `proxy` are shared; `stile` makes new ones."""
+
+import pathlib
+import secrets
+
+import pytest
+
+import stilelib
+from stilelib import Origin, Stile
+
+
+@pytest.fixture(scope="session")
+def origin(tmp_path_factory):
+    o = Origin(tmp_path_factory.mktemp("origin"))
+    yield o
+    o.stop()
+
+
+@pytest.fixture(scope="module")
+def proxy(origin, tmp_path_factory):
+    """A stile with the default rules (stilelib.default_rules), for a whole file of tests."""
+    s = Stile(tmp_path_factory.mktemp("stile"), origin)
+    yield s
+    s.finish()
+
+
+@pytest.fixture
+def stile(origin, tmp_path):
+    """stile(rules=..., credentials=..., limits=..., log=..., upstream=..., listen=..., prefix=...): a
+    `stile serve` of the test's own. It is stopped at the end, and must then have been right: exit 0, no report
+    of a sanitizer, whole pairs in the log (exit_code=None, pairs=False: not)."""
+    made = []
+
+    def make(**options) -> Stile:
+        s = Stile(tmp_path / f"stile{len(made)}", origin, **options)
+        made.append(s)
+        return s
+
+    yield make
+    failures = []
+    for s in made:
+        try:
+            s.finish()
+        except AssertionError as e:
+            failures.append(e)
+    if failures:
+        raise failures[0]
+
+
+@pytest.fixture
+def canary():
+    """A secret of this run alone."""
+    return "canary-" + secrets.token_hex(12)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def binary():
+    if not stilelib.BIN.exists():
+        pytest.exit(f"{stilelib.BIN} is not built (make, or set STILE)", 2)
+    return pathlib.Path(stilelib.BIN)
