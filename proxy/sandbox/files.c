@@ -185,6 +185,14 @@ static int restore_workspace(const char *path, int fd, struct err *e)
 		       : mount_failed("restore", path, e);
 }
 
+/* A mount point cannot be renamed. With what is mounted below it, which the kernel would not let
+ * go. */
+static int pin(const char *path, struct err *e)
+{
+	return mount(path, path, NULL, MS_BIND | MS_REC, NULL) == 0 ? 0
+								    : mount_failed("pin", path, e);
+}
+
 static int freeze(const char *path, struct err *e)
 {
 	struct mount_attr a = {.attr_set = MOUNT_ATTR_RDONLY};
@@ -213,16 +221,26 @@ static int cover(const char *path, struct err *e)
 		       : mount_failed("hide", path, e);
 }
 
+static int carry_out_one(const struct files_item *it, struct err *e)
+{
+	/* Gone with the old /run, or it never was. */
+	if (it->how != FILES_HIDE && access(it->path, F_OK) != 0)
+		return 0;
+	switch (it->how) {
+	case FILES_PIN: return pin(it->path, e);
+	case FILES_FREEZE: return freeze(it->path, e);
+	case FILES_HIDE: return cover(it->path, e);
+	}
+	return 0;
+}
+
 static int carry_out(const struct files_plan *p, struct err *e)
 {
-	for (size_t i = 0; i < p->n; i++) {
-		if (p->v[i].how == FILES_FREEZE && access(p->v[i].path, F_OK) == 0 &&
-		    freeze(p->v[i].path, e) != 0)
-			return -1;
-	}
-	for (size_t i = 0; i < p->n; i++) {
-		if (p->v[i].how == FILES_HIDE && cover(p->v[i].path, e) != 0)
-			return -1;
+	for (int how = FILES_PIN; how <= FILES_HIDE; how++) {
+		for (size_t i = 0; i < p->n; i++) {
+			if ((int)p->v[i].how == how && carry_out_one(&p->v[i], e) != 0)
+				return -1;
+		}
 	}
 	for (size_t i = 0; i < ARRAY_LEN(display_dirs); i++) {
 		if (cover(display_dirs[i], e) != 0)

@@ -11,9 +11,11 @@
 #include "logging/err.h"
 #include "policy/config.h"
 
+/* The stronger one comes later. */
 enum files_how {
+	FILES_PIN, /* a folder that cannot be renamed: something else could be put in its place */
+	FILES_FREEZE, /* a file that can be read, not changed */
 	FILES_HIDE,   /* an empty file or folder that cannot be opened lies over it */
-	FILES_FREEZE, /* can be read, not changed */
 };
 
 struct files_item {

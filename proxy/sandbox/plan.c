@@ -22,7 +22,7 @@ static int add(struct files_plan *p, const char *path, enum files_how how)
 
 	for (size_t i = 0; i < p->n; i++) {
 		if (strcmp(p->v[i].path, path) == 0) {
-			if (how == FILES_HIDE)
+			if (how > p->v[i].how)
 				p->v[i].how = how;
 			return 0;
 		}
@@ -149,6 +149,42 @@ static int add_dedicated_folders(struct files_plan *p, const struct config *c)
 	return rc;
 }
 
+/* The command may not read a secret, but stile does, by its path: a folder on the way to it that
+ * was renamed would make room for another one, with a policy or a key of the command's choice. From
+ * the top down, so that no folder is pinned after one within it. */
+static int pin_folders_above(struct files_plan *p, const char *path)
+{
+	char *copy = strdup(path);
+	int rc = copy ? 0 : -1;
+
+	for (char *s = copy ? strchr(copy + 1, '/') : NULL; s && rc == 0; s = strchr(s + 1, '/')) {
+		char *last;
+		bool can_rename;
+
+		*s = '\0';
+		last = strrchr(copy, '/');
+		*last = '\0';
+		can_rename = access(last == copy ? "/" : copy, W_OK) == 0;
+		*last = '/';
+		if (can_rename)
+			rc = add(p, copy, FILES_PIN);
+		*s = '/';
+	}
+	free(copy);
+	return rc;
+}
+
+static int pin_all(struct files_plan *p)
+{
+	size_t n = p->n;
+
+	for (size_t i = 0; i < n; i++) {
+		if (pin_folders_above(p, p->v[i].path) != 0)
+			return -1;
+	}
+	return 0;
+}
+
 /* Sockets that the user's session names: an agent that signs with the user's keys, a daemon that
  * starts containers. Those below /run are gone with it. */
 static int add_session_sockets(struct files_plan *p)
@@ -198,6 +234,8 @@ int files_plan_make(const struct files_options *o, struct files_plan *ret, struc
 		rc = add_real(ret, o->config_file, FILES_FREEZE);
 	if (rc == 0)
 		rc = add_dedicated_folders(ret, c);
+	if (rc == 0)
+		rc = pin_all(ret);
 	if (rc == 0)
 		rc = add_session_sockets(ret);
 	return rc == 0 ? 0 : err_set(e, "out of memory");

@@ -124,7 +124,9 @@ def test_only_three_descriptors(tmp):
     r, w = os.pipe()
     os.set_inheritable(w, True)
     try:
-        p = start(tmp, "sh", "-c", "ls /proc/$$/fd | sort -n | tr '\\n' ' '", pass_fds=[w])
+        code = ("import fcntl\nfor fd in range(1024):\n    try: fcntl.fcntl(fd, fcntl.F_GETFD)\n"
+                "    except OSError: continue\n    print(fd)")
+        p = start(tmp, os.path.realpath(sys.executable), "-c", code, pass_fds=[w])
         assert p.communicate(timeout=30)[0].split() == ["0", "1", "2"]
     finally:
         os.close(r)
@@ -388,6 +390,20 @@ def test_log_and_policy_are_protected(tmp):
     for line in (tmp / "run.jsonl").read_text().splitlines():
         json.loads(line)
     assert (tmp / "stile.yaml").exists()
+
+
+def test_folder_cannot_be_swapped(tmp):
+    """stile reads the credential by its path: nothing else may be put there."""
+    work = tmp / "outer" / "work"
+    work.mkdir(parents=True)
+    env = with_credentials(tmp, "outer/work/tok.txt")
+    (work / "tool").write_text("")
+    got = run(tmp, "sh", "-c", "cd /; mv $W/outer/work $W/outer/x; mv $W/outer $W/y; mv $W $W-z; "
+              "mkdir -p $W/outer/work; echo attacker > $W/outer/work/tok.txt; touch $W/outer/work/new; "
+              "mv $W/outer/work/new $W/outer/work/newer", env=env, args=["--env", f"W={tmp}"])
+    assert got.stderr.count("Device or resource busy") >= 3
+    assert (work / "tok.txt").read_text() == CANARY + "\n"
+    assert (work / "newer").exists()
 
 
 def test_proc_shows_no_outside_process(tmp):

@@ -70,8 +70,8 @@ static void test_file_in_workspace(void **state)
 	make_file("work/tok");
 	plan(&p, at("work/tok"), NULL);
 	assert_int_equal(how(&p, "work/tok"), FILES_HIDE);
-	/* The workspace itself stays, even if nothing else is in it. */
-	assert_int_equal(how(&p, "work"), -1);
+	/* The workspace itself stays, even if nothing else is in it, and stays in its place. */
+	assert_int_equal(how(&p, "work"), FILES_PIN);
 	files_plan_clear(&p);
 	unlink(at("work/tok"));
 }
@@ -91,7 +91,7 @@ static void test_folder_of_secrets(void **state)
 	/* Something else in it may be needed: then the file alone. */
 	make_file("secrets/tool");
 	plan(&p, at("secrets/tok"), NULL);
-	assert_int_equal(how(&p, "secrets"), -1);
+	assert_int_equal(how(&p, "secrets"), FILES_PIN);
 	assert_int_equal(how(&p, "secrets/tok"), FILES_HIDE);
 	files_plan_clear(&p);
 	unlink(at("secrets/tool"));
@@ -125,11 +125,50 @@ static void test_home_stays(void **state)
 	make_file("secrets/tok");
 	setenv("HOME", at("secrets"), 1);
 	plan(&p, at("secrets/tok"), NULL);
-	assert_int_equal(how(&p, "secrets"), -1);
+	assert_int_equal(how(&p, "secrets"), FILES_PIN);
 	assert_int_equal(how(&p, "secrets/tok"), FILES_HIDE);
 	files_plan_clear(&p);
 	unlink(at("secrets/tok"));
 	setenv("HOME", "/nonexistent", 1);
+}
+
+/* A folder is pinned before those within it; one whose own folder cannot be written stays where it
+ * is. */
+static void test_folders_on_the_way(void **state)
+{
+	struct files_plan p;
+	size_t outer = 0, inner = 0;
+
+	(void)state;
+	mkdir(at("work/deep"), 0700);
+	make_file("work/deep/tok");
+	plan(&p, at("work/deep/tok"), NULL);
+	for (size_t i = 0; i < p.n; i++) {
+		if (strcmp(p.v[i].path, at("work")) == 0)
+			outer = i;
+		if (strcmp(p.v[i].path, at("work/deep")) == 0)
+			inner = i;
+		assert_string_not_equal(p.v[i].path, "/");
+	}
+	/* The deep one is hidden, having nothing but the secret in it. */
+	assert_int_equal(how(&p, "work/deep"), FILES_HIDE);
+	assert_int_equal(how(&p, "work"), FILES_PIN);
+	assert_true(outer != inner);
+	files_plan_clear(&p);
+	make_file("work/deep/tool");
+	plan(&p, at("work/deep/tok"), NULL);
+	assert_int_equal(how(&p, "work/deep"), FILES_PIN);
+	for (size_t i = 0; i < p.n; i++) {
+		if (strcmp(p.v[i].path, at("work")) == 0)
+			outer = i;
+		if (strcmp(p.v[i].path, at("work/deep")) == 0)
+			inner = i;
+	}
+	assert_true(outer < inner);
+	files_plan_clear(&p);
+	unlink(at("work/deep/tool"));
+	unlink(at("work/deep/tok"));
+	rmdir(at("work/deep"));
 }
 
 static void test_what_is_not_there(void **state)
@@ -154,6 +193,7 @@ int main(void)
 		cmocka_unit_test(test_folder_of_secrets),
 		cmocka_unit_test(test_link),
 		cmocka_unit_test(test_home_stays),
+		cmocka_unit_test(test_folders_on_the_way),
 		cmocka_unit_test(test_what_is_not_there),
 	};
 	int rc;
