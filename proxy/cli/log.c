@@ -92,7 +92,7 @@ static void print_record(const json_t *o)
 	struct strbuf b;
 	struct str rule_at = whole(o, "rule_at");
 
-	strbuf_init(&b, LIMIT_RECORD_BYTES * 8);
+	strbuf_init(&b, (size_t)LIMIT_RECORD_BYTES * 8);
 	add(&b, "", whole(o, "time"), " ");
 	add(&b, "", whole(o, "event"), "");
 	for (size_t n = whole(o, "event").n; n < 13; n++)
@@ -105,6 +105,8 @@ static void print_record(const json_t *o)
 	add(&b, " rule=", rule_at, "");
 	add(&b, " policy=", rule_at.n > 0 ? STR_NONE : whole(o, "policy"), "");
 	add(&b, " credential=", whole(o, "credential"), "");
+	if (json_is_true(json_object_get(o, "credential_stripped")))
+		strbuf_adds(&b, " (the client's own removed)");
 	add(&b, " upstream=", whole(o, "upstream"), "");
 	add_number(&b, " out=", json_object_get(o, "bytes_out"), "");
 	add_number(&b, " in=", json_object_get(o, "bytes_in"), "");
@@ -181,7 +183,7 @@ static int read_log(const struct filter *f, const char *path)
 		(void)fprintf(stderr, "stile: %s: %s\n", path, strerror(errno));
 		return 1;
 	}
-	strbuf_init(&part, LIMIT_RECORD_BYTES * 4);
+	strbuf_init(&part, (size_t)LIMIT_RECORD_BYTES * 4);
 	for (;;) {
 		bool rotated = f->follow && was_rotated(in, path);
 
