@@ -128,10 +128,11 @@ lint: lint-deps
 	@echo "clang-format"; clang-format --dry-run --Werror $(SOURCES)
 	@echo "layers and banned functions"; sh tests/lint.sh
 	@echo "cppcheck"; cppcheck -q -j 2 --std=c11 --enable=warning,performance,portability --inline-suppr \
-		--suppressions-list=tests/cppcheck.txt --error-exitcode=1 -I. -D_GNU_SOURCE $(SRC_ALL)
-	@echo "clang-tidy"; printf '%s\n' $(SRC_ALL) | xargs -P 2 -n 4 clang-tidy --quiet \
-		--warnings-as-errors='*' --config-file=tests/clang-tidy.yaml \
-		-- -std=c17 -I. -D_GNU_SOURCE -DSTILE_VERSION='"x"' $(PKG_CFLAGS) 2>/dev/null
+		--suppressions-list=tests/cppcheck.txt --error-exitcode=1 \
+		--include=/usr/include/$(shell $(CC) -print-multiarch)/sys/queue.h -I. -D_GNU_SOURCE $(SRC_ALL)
+	@echo "clang-tidy"; printf '%s\n' $(SRC_ALL) | xargs -P 2 -n 4 sh -c 'clang-tidy --quiet \
+		--warnings-as-errors="*" --config-file=tests/clang-tidy.yaml "$$@" -- -std=c17 -I. \
+		-D_GNU_SOURCE -DSTILE_VERSION=\"x\" $(PKG_CFLAGS) 2>/dev/null' clang-tidy
 
 # ---- install ----
 INSTALL ?= install
