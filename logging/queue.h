@@ -54,6 +54,7 @@ struct log_port {
 
 struct log_writer {
 	pthread_t thread;
+	bool is_started;
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
 

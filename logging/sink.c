@@ -168,6 +168,11 @@ int sink_open_again(const struct sink *s, struct sink *ret, struct err *e)
 	return start(ret, str_from_c(s->path), e);
 }
 
+int sink_give(const struct sink *s, unsigned uid, unsigned gid)
+{
+	return s->is_regular && s->kind == SINK_FILE ? fchown(s->fd, uid, gid) : 0;
+}
+
 const char *sink_name(const struct sink *s)
 {
 	return s->kind == SINK_STDOUT ? "stdout" : s->path;

@@ -42,6 +42,8 @@ int sink_open(struct sink *s, const char *to, struct err *e) ATTR_NODISCARD;
 void sink_close(struct sink *s);
 /* The same target once more, for a rotation: *ret is open beside s. On -1 nothing is. */
 int sink_open_again(const struct sink *s, struct sink *ret, struct err *e) ATTR_NODISCARD;
+/* Changes the owner of a regular file; 0 where there is none. -1 with errno. */
+int sink_give(const struct sink *s, unsigned uid, unsigned gid);
 /* What to call it in a message. */
 const char *sink_name(const struct sink *s);
 

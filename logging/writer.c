@@ -327,11 +327,39 @@ static int start_thread(struct log_writer *w)
 	return error;
 }
 
+int log_writer_start(struct log_writer *w, struct err *e)
+{
+	int error = start_thread(w);
+
+	if (error)
+		return err_sys(e, error, "cannot start the log's thread");
+	w->is_started = true;
+	return 0;
+}
+
+int log_writer_give(struct log_writer *w, unsigned uid, unsigned gid, struct err *e)
+{
+	if (sink_give(&w->sink, uid, gid) < 0)
+		return err_sys(e, errno, "cannot give the log %s to its new owner",
+			       sink_name(&w->sink));
+	return 0;
+}
+
 int log_writer_new(const char *to, enum log_wait wait, struct log_writer **ret, struct err *e)
+{
+	if (log_writer_open(to, wait, ret, e) < 0)
+		return -1;
+	if (log_writer_start(*ret, e) == 0)
+		return 0;
+	log_writer_free(*ret, 0);
+	*ret = NULL;
+	return -1;
+}
+
+int log_writer_open(const char *to, enum log_wait wait, struct log_writer **ret, struct err *e)
 {
 	struct log_writer *w = calloc(1, sizeof(*w));
 	pthread_condattr_t attr;
-	int error;
 
 	if (!w)
 		return err_set(e, "out of memory");
@@ -347,14 +375,6 @@ int log_writer_new(const char *to, enum log_wait wait, struct log_writer **ret, 
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&w->wake, &attr);
 	pthread_condattr_destroy(&attr);
-	error = start_thread(w);
-	if (error) {
-		pthread_cond_destroy(&w->wake);
-		pthread_mutex_destroy(&w->lock);
-		sink_close(&w->sink);
-		free(w);
-		return err_sys(e, error, "cannot start the log's thread");
-	}
 	*ret = w;
 	return 0;
 }
@@ -385,7 +405,8 @@ void log_writer_free(struct log_writer *w, int drain_ms)
 	w->is_stopping = true;
 	pthread_mutex_unlock(&w->lock);
 	pthread_cond_signal(&w->wake);
-	pthread_join(w->thread, NULL);
+	if (w->is_started)
+		pthread_join(w->thread, NULL);
 	drop_chunks(&w->done, 0);
 	lost = drop_chunks(&w->writing, w->offset) + drop_chunks(&w->waiting, 0);
 	if (lost)

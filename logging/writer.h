@@ -25,6 +25,14 @@ struct log_port;
  * file is opened O_APPEND|O_CLOEXEC, created 0640. On 0 the caller owns *ret. */
 int log_writer_new(const char *to, enum log_wait wait, struct log_writer **ret,
 		   struct err *e) ATTR_NODISCARD;
+/* The same in two steps, for a process that gives up privileges in between: a thread keeps the
+ * capabilities that it was born with. */
+int log_writer_open(const char *to, enum log_wait wait, struct log_writer **ret,
+		    struct err *e) ATTR_NODISCARD;
+int log_writer_start(struct log_writer *w, struct err *e) ATTR_NODISCARD;
+/* Makes the log file somebody else's, so that it can be opened anew after a change of user. Nothing
+ * happens when the target is no regular file. Between the two steps. */
+int log_writer_give(struct log_writer *w, unsigned uid, unsigned gid, struct err *e) ATTR_NODISCARD;
 /* Writes what is queued (waiting at most drain_ms for a full disk), stops the thread, closes. All
  * ports must have been freed before. NULL is accepted. */
 void log_writer_free(struct log_writer *w, int drain_ms);

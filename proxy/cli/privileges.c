@@ -21,16 +21,27 @@ void privileges_guard_memory(void)
 	(void)setrlimit(RLIMIT_CORE, &none);
 }
 
-static int become(const char *user, struct err *e)
+int privileges_find(const char *user, unsigned *ret_uid, unsigned *ret_gid, struct err *e)
 {
 	const struct passwd *pw = getpwnam(user);
 
 	if (!pw)
 		return err_set(e, "user: %s: no such user (create it, or leave `user:` out)", user);
-	if (geteuid() == pw->pw_uid)
+	*ret_uid = pw->pw_uid;
+	*ret_gid = pw->pw_gid;
+	return 0;
+}
+
+static int become(const char *user, struct err *e)
+{
+	unsigned uid = 0, gid = 0;
+
+	if (privileges_find(user, &uid, &gid, e) < 0)
+		return -1;
+	if (geteuid() == uid)
 		return 0;
-	if (initgroups(user, pw->pw_gid) < 0 || setresgid(pw->pw_gid, pw->pw_gid, pw->pw_gid) < 0 ||
-	    setresuid(pw->pw_uid, pw->pw_uid, pw->pw_uid) < 0)
+	if (initgroups(user, gid) < 0 || setresgid(gid, gid, gid) < 0 ||
+	    setresuid(uid, uid, uid) < 0)
 		return err_sys(e, errno, "user: %s", user);
 	/* setresuid made the process dumpable or not anew, by a rule of the kernel's. */
 	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);

@@ -18,7 +18,8 @@
 #include "proxy/credentials/store.h"
 #include "proxy/session/engine.h"
 
-#define TICK_MS 500
+#define TICK_MS	      500
+#define DRAIN_LOOK_MS 20 /* has the last worker ended? */
 
 struct serve {
 	struct config *config;
@@ -63,6 +64,18 @@ static void say_listening(const struct serve *s)
 	}
 }
 
+/* Made by root, opened anew by somebody else at each reload. */
+static int give_log(struct serve *s, struct err *e)
+{
+	unsigned uid = 0, gid = 0;
+
+	if (!s->config->user)
+		return 0;
+	if (privileges_find(s->config->user, &uid, &gid, e) < 0)
+		return -1;
+	return geteuid() == uid ? 0 : engine_give_log(s->engine, uid, gid, e);
+}
+
 static int serve_start(struct serve *s, struct err *e)
 {
 	struct engine_options o = {.config = s->config, .listen_fd = -1};
@@ -76,8 +89,8 @@ static int serve_start(struct serve *s, struct err *e)
 	if (ca_load_or_create(cli_ca_dir(s->config), &s->ca, e) < 0)
 		return err_wrap(e, "ca");
 	o.ca = s->ca;
-	if (engine_new(&o, &s->engine, e) < 0 || privileges_drop(s->config->user, e) < 0 ||
-	    engine_start(s->engine, e) < 0)
+	if (engine_new(&o, &s->engine, e) < 0 || give_log(s, e) < 0 ||
+	    privileges_drop(s->config->user, e) < 0 || engine_start(s->engine, e) < 0)
 		return -1;
 	say_listening(s);
 	notify_send("READY=1");
@@ -155,6 +168,29 @@ static void serve_loop(struct serve *s)
 	}
 }
 
+/* Lets requests in flight end; a second signal ends them at once, with their records. */
+static void serve_stop(struct serve *s)
+{
+	struct pollfd p = {.fd = s->signals, .events = POLLIN};
+	uint64_t ms = s->config->limits.drain_ms;
+
+	log_info("stopping: requests in flight have %llu ms", (unsigned long long)ms);
+	notify_send("STOPPING=1");
+	engine_drain(s->engine, ms);
+	while (!engine_is_drained(s->engine)) {
+		struct signalfd_siginfo si;
+
+		if (poll(&p, 1, DRAIN_LOOK_MS) <= 0)
+			continue;
+		while (read(s->signals, &si, sizeof(si)) == (ssize_t)sizeof(si))
+			if (si.ssi_signo == SIGTERM || si.ssi_signo == SIGINT)
+				ms = 0;
+		if (ms == 0)
+			break;
+	}
+	engine_stop(s->engine, ms);
+}
+
 int cmd_serve(int argc, char **argv)
 {
 	static const struct option longs[] = {{0}};
@@ -176,18 +212,8 @@ int cmd_serve(int argc, char **argv)
 	if (serve_start(&s, &e) < 0) {
 		code = cli_fail(&e);
 	} else {
-		sigset_t set;
-
 		serve_loop(&s);
-		log_info("stopping: requests in flight have %llu ms",
-			 (unsigned long long)s.config->limits.drain_ms);
-		notify_send("STOPPING=1");
-		/* A second signal ends it at once. */
-		sigemptyset(&set);
-		sigaddset(&set, SIGTERM);
-		sigaddset(&set, SIGINT);
-		sigprocmask(SIG_UNBLOCK, &set, NULL);
-		engine_stop(s.engine, s.config->limits.drain_ms);
+		serve_stop(&s);
 	}
 	engine_free(s.engine);
 	ca_unref(s.ca);

@@ -154,6 +154,10 @@ static int check_host(const struct h1_facts *f, const struct request *r, bool ha
 	struct host host;
 	uint16_t port;
 
+	/* HTTP/1.0 asks for no Host, and widely used clients (Python's http.client before 3.12)
+	 * send a CONNECT without one; the target has said the name. */
+	if (f->n_host == 0 && r->version == HTTP_10 && r->form != TARGET_ORIGIN)
+		return 0;
 	if (f->n_host != 1)
 		return malformed(e, f->n_host == 0 ? "no Host field" : "more than one Host field");
 	if (!has_url)

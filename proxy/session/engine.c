@@ -210,7 +210,7 @@ int engine_new(const struct engine_options *o, struct engine **ret, struct err *
 	g->workers_n = count_workers(o->config);
 	if (snapshot_new(o->config, &g->snapshot, e) < 0 ||
 	    signer_new(g->ca, LIMIT_LEAF_CACHE, &g->signer, e) < 0 ||
-	    log_writer_new(log_to_of(g, o->config), log_wait_of(o->config), &g->writer, e) < 0 ||
+	    log_writer_open(log_to_of(g, o->config), log_wait_of(o->config), &g->writer, e) < 0 ||
 	    log_port_new(g->writer, &g->log, e) < 0 || open_entrances(g, o, e) < 0 ||
 	    make_workers(g, e) < 0) {
 		engine_free(g);
@@ -220,8 +220,15 @@ int engine_new(const struct engine_options *o, struct engine **ret, struct err *
 	return 0;
 }
 
+int engine_give_log(struct engine *g, unsigned uid, unsigned gid, struct err *e)
+{
+	return log_writer_give(g->writer, uid, gid, e);
+}
+
 int engine_start(struct engine *g, struct err *e)
 {
+	if (log_writer_start(g->writer, e) < 0)
+		return -1;
 	write_event(g, RECORD_PROXY_START, NULL, NULL);
 	write_event(g, RECORD_POLICY_LOAD, NULL, NULL);
 	for (size_t n = 0; n < g->workers_n; n++)
@@ -308,12 +315,25 @@ void engine_tick(struct engine *g)
 
 /* ---- the end ---- */
 
+void engine_drain(struct engine *g, uint64_t drain_ms)
+{
+	for (size_t n = 0; g->started && n < g->workers_n; n++)
+		worker_drain(g->workers[n], drain_ms);
+}
+
+bool engine_is_drained(const struct engine *g)
+{
+	for (size_t n = 0; g->started && n < g->workers_n; n++)
+		if (!worker_has_ended(g->workers[n]))
+			return false;
+	return true;
+}
+
 void engine_stop(struct engine *g, uint64_t drain_ms)
 {
 	if (!g || !g->started)
 		return;
-	for (size_t n = 0; n < g->workers_n; n++)
-		worker_drain(g->workers[n], drain_ms);
+	engine_drain(g, drain_ms);
 	for (size_t n = 0; n < g->workers_n; n++)
 		worker_join(g->workers[n]);
 	g->started = false;

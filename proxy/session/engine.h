@@ -5,6 +5,8 @@
 #ifndef STILE_PROXY_SESSION_ENGINE_H
 #define STILE_PROXY_SESSION_ENGINE_H
 
+#include <stdbool.h>
+
 #include "certs/ca.h"
 #include "logging/err.h"
 #include "policy/config.h"
@@ -26,7 +28,9 @@ struct engine_options {
 /* Opens the log, the trust store, the listeners; reads the credentials; starts nothing yet:
  * privileges may be dropped between this and engine_start. */
 int engine_new(const struct engine_options *o, struct engine **ret, struct err *e) ATTR_NODISCARD;
-/* Starts the workers, writes proxy.start and policy.load. */
+/* Makes the log file the user's that the process is about to become. Before engine_start. */
+int engine_give_log(struct engine *g, unsigned uid, unsigned gid, struct err *e) ATTR_NODISCARD;
+/* Starts the log's thread and the workers, writes proxy.start and policy.load. */
 int engine_start(struct engine *g, struct err *e) ATTR_NODISCARD;
 /* The port that the i-th listener got; 0 for a Unix socket or beyond the last. */
 uint16_t engine_port(const struct engine *g, size_t i);
@@ -41,6 +45,11 @@ void engine_reject(struct engine *g, const char *why);
 void engine_reopen_log(struct engine *g);
 /* Everything that has to happen now and then on the main thread; call it at least every 500 ms. */
 void engine_tick(struct engine *g);
+/* Begins the end and returns: no more connections, drain_ms for what is in flight. Called again, it
+ * only shortens the time that is left. */
+void engine_drain(struct engine *g, uint64_t drain_ms);
+/* All workers have ended: engine_stop will not wait. */
+bool engine_is_drained(const struct engine *g);
 /* Stops accepting at once, lets what is in flight end for at most drain_ms, then closes the rest
  * (recorded), joins the workers, writes proxy.stop, closes the log. NULL is accepted. */
 void engine_stop(struct engine *g, uint64_t drain_ms);

@@ -224,6 +224,7 @@ static void *run(void *arg)
 	loop_run(w->loop);
 	/* What the last turn wrote to the log goes out before the thread ends. */
 	log_port_flush(w->log);
+	__atomic_store_n(&w->ended, true, __ATOMIC_RELEASE);
 	return NULL;
 }
 
@@ -238,6 +239,11 @@ int worker_start(struct worker *w, struct err *e)
 	r = pthread_create(&w->thread, NULL, run, w);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return r ? err_sys(e, r, "starting a worker") : 0;
+}
+
+bool worker_has_ended(const struct worker *w)
+{
+	return __atomic_load_n(&w->ended, __ATOMIC_ACQUIRE);
 }
 
 void worker_join(struct worker *w)
@@ -376,8 +382,13 @@ static void drain(void *arg)
 {
 	struct drain *d = arg;
 	struct worker *w = d->worker;
-	struct client *c = w->clients;
+	struct client *c = w->draining ? NULL : w->clients;
+	int64_t end_us = loop_now_us(w->loop) + (int64_t)d->ms * 1000;
 
+	if (!w->draining || end_us < w->drain_end_us) {
+		w->drain_end_us = end_us;
+		timer_arm(&w->drain_timer, d->ms);
+	}
 	w->draining = true;
 	stop_listening(w);
 	while (c) {
@@ -386,7 +397,6 @@ static void drain(void *arg)
 		client_drain(c);
 		c = next;
 	}
-	timer_arm(&w->drain_timer, d->ms);
 	free(d);
 	end_if_done(w);
 }

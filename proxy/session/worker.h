@@ -71,6 +71,8 @@ struct worker {
 	size_t clients_n;
 	pthread_t thread;
 	bool draining;
+	bool ended; /* atomic */
+	int64_t drain_end_us;
 	unsigned index;
 };
 
@@ -89,8 +91,10 @@ int worker_start(struct worker *w, struct err *e) ATTR_NODISCARD;
 /* From the main thread: the worker takes s up (its own reference) and closes tunnels that s no
  * longer admits. */
 void worker_set_snapshot(struct worker *w, struct snapshot *s);
-/* From the main thread: no more connections; ends when all are gone or after drain_ms. */
+/* From the main thread: no more connections; ends when all are gone or after drain_ms. Again: only
+ * moves that moment nearer. */
 void worker_drain(struct worker *w, uint64_t drain_ms);
+bool worker_has_ended(const struct worker *w); /* from the main thread */
 void worker_join(struct worker *w);
 void worker_free(struct worker *w); /* after worker_join, or if it was never started */
 
