@@ -355,7 +355,10 @@ static void test_host(void **state)
 		{BYTES(A "Host: allowed..test:8080\r\n\r\n"), BAD},
 		{BYTES(A "Host: 127.1:8080\r\n\r\n"), BAD},
 		{BYTES(A "Host: [::1\r\n\r\n"), BAD},
-		{BYTES("GET http://allowed.test:8080/ HTTP/1.0\r\n\r\n"), BAD},
+		/* HTTP/1.0 asks for none where the target says the name */
+		{BYTES("GET http://allowed.test:8080/ HTTP/1.0\r\n\r\n"), OK},
+		{BYTES("CONNECT allowed.test:8080 HTTP/1.0\r\n\r\n"), OK},
+		{BYTES("CONNECT allowed.test:8080 HTTP/1.1\r\n\r\n"), BAD},
 	};
 
 	(void)state;
