@@ -1,0 +1,350 @@
+"""Reads the case files and runs one variant of one input of one case; see README.md for the format.
+Everything that is checked of every case, whatever it says, is in `check_always`."""
+
+import pathlib
+import re
+import socket
+import ssl
+import time
+
+import yaml
+
+import steps
+from stack import GOOD, Stack
+from wire import Answer, TlsClient, parse_head, take_answer
+
+PLACES, POSITIONS, SPLITS = ["proxy", "clear", "tls"], ["first", "second"], ["whole", "bytes", "lines"]
+# What is tried of splits and positions together: all of one, each of the other.
+PAIRS = [("whole", "first"), ("whole", "second"), ("bytes", "first"), ("lines", "second"), ("bytes", "second")]
+BYTEWISE_MAX = 3000
+
+
+class Failed(Exception):
+    pass
+
+
+def expect(ok: bool, what: str, wanted, got) -> None:
+    if not ok:
+        raise Failed(f"{what}: expected {wanted!r}, got {got!r}"[:1500])
+
+
+def as_list(x) -> list:
+    return x if isinstance(x, list) else [] if x is None else [x]
+
+
+def load(path: pathlib.Path) -> list[dict]:
+    """The inputs of a file: what the file says, overlaid with what `each` says."""
+    doc = yaml.safe_load(path.read_text())
+    each = doc.pop("each", [{}])
+    out = []
+    for one in each:
+        one = one if isinstance(one, dict) else {"V": one}
+        case = doc | one
+        case["expect"] = doc.get("expect", {}) | one.get("expect", {})
+        case["class"], case["name"], case["file"] = path.parent.name, path.stem, str(path)
+        out.append(case)
+    return out
+
+
+def variants(case: dict) -> list[tuple[str, str, str]]:
+    if "steps" in case:
+        return [("-", split, "-") for split in as_list(case.get("splits", ["whole"]))]
+    places = as_list(case.get("places", PLACES))
+    splits, positions = as_list(case.get("splits", SPLITS)), as_list(case.get("positions", POSITIONS))
+    return [(pl, s, po) for pl in places for s, po in PAIRS if s in splits and po in positions]
+
+
+class Run:
+    """One variant under way: the texts are filled in for its place, and it keeps what was seen."""
+
+    def __init__(self, stack: Stack, case: dict, variant: tuple[str, str, str]):
+        self.stack, self.case, self.expect = stack, case, case["expect"]
+        self.place, self.split, self.position = variant
+        o = stack.origin
+        self.port = o.tls if self.place == "tls" else o.http
+        self.host = f"allowed.test:{self.port}"
+        self.at = f"http://{self.host}" if self.place == "proxy" else ""
+        self.sock = self.plain = None
+        self.buffer, self.eof, self.broken = b"", False, False
+        self.answers: list[Answer] = []
+        self.wanted: list[str] = []  # records
+        self.sent = b""
+        self.clients: set[str] = set()
+
+    # ---- texts ----
+
+    def fill(self, text: str, deep: bool = True) -> str:
+        values = {"at": self.at, "host": self.host, "port": self.port, "scheme": "https" if self.place == "tls"
+                  else "http"} | self.stack.values()
+        for key in ("V", "W", "N"):
+            if deep and f"{{{key}}}" in text:
+                text = text.replace(f"{{{key}}}", self.fill(str(self.case.get(key, "")), False))
+        for key, value in values.items():
+            text = text.replace("{" + key + "}", str(value))
+        return text
+
+    def bytes(self, text: str) -> bytes:
+        """Each character is a byte; `<a*70000>` stands for as many of them."""
+        raw = self.fill(text).encode("latin-1")
+        return re.sub(rb"<([^<>]+?)\*(\d+)>", lambda m: m[1] * int(m[2]), raw, flags=re.S)
+
+    # ---- the client's side ----
+
+    def connect(self) -> None:
+        s = socket.create_connection(("127.0.0.1", self.stack.ports[0]), 5)
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.clients.add("%s:%d" % s.getsockname())
+        self.sock = self.plain = s
+        self.buffer, self.eof, self.broken = b"", False, False
+        if self.place in ("clear", "tls"):
+            self.open_tunnel(f"allowed.test:{self.port}")
+        if self.place == "tls":
+            self.start_tls("allowed.test")
+        if self.position == "second":
+            self.good()
+
+    def open_tunnel(self, target: str) -> None:
+        self.sock.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode("latin-1"))
+        a = self.read_answer(connect=True)
+        expect(a is not None and a.status == 200, "CONNECT " + target, 200, a and a.status)
+        expect(not a.get("content-length") and not a.get("transfer-encoding"), "200 to CONNECT", "no framing", a.head)
+
+    def start_tls(self, name: str | None, trust: ssl.SSLContext | None = None, fragment: int = 0) -> None:
+        if fragment or self.split == "bytes":
+            self.sock = TlsClient(self.plain, trust or self.stack.trust, name, fragment, self.split == "bytes")
+        else:
+            self.plain.settimeout(5)
+            self.sock = (trust or self.stack.trust).wrap_socket(self.plain, server_hostname=name)
+
+    def good(self) -> None:
+        """A request that is admitted and answered: before the case, and after one that keeps the connection."""
+        at, host = self.at, self.host
+        self.sock.sendall(f"GET {at}{GOOD.decode()} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        a = self.read_answer()
+        expect(a is not None and a.status == 200 and a.body == b"ok", "a good request on the same connection",
+               "200 ok", (a and a.status, a and a.body, self.eof))
+        self.wanted += ["request.start", "request.end"]
+
+    def send(self, data: bytes) -> None:
+        self.sent += data
+        if self.split == "bytes" and len(data) <= BYTEWISE_MAX:
+            pieces = [data[i:i + 1] for i in range(len(data))]
+        elif self.split == "bytes":
+            pieces = [data[i:i + 997] for i in range(0, len(data), 997)]
+        elif self.split == "lines":
+            pieces = re.findall(rb"[^\n]*\n|[^\n]+", data)
+            pieces = pieces if len(pieces) < 60 else [data]
+        else:
+            pieces = [data]
+        try:
+            for i, piece in enumerate(pieces):
+                self.sock.sendall(piece)
+                if self.split == "lines" and i < 6:
+                    time.sleep(0.001)
+        except (OSError, ssl.SSLError):
+            pass  # refused while we still talk; the answer says so
+
+    def more(self, until: float) -> bool:
+        """Reads once. False: nothing came in time, or the end."""
+        if self.eof:
+            return False
+        self.sock.settimeout(max(0.001, until - time.monotonic()))
+        try:
+            data = self.sock.recv(65536)
+        except (TimeoutError, ssl.SSLWantReadError):
+            return False
+        except (OSError, ssl.SSLError):
+            self.eof = self.broken = True
+            return False
+        self.eof = not data
+        self.buffer += data
+        return bool(data)
+
+    def read_answer(self, timeout: float = 5, connect: bool = False, head: bool = False) -> Answer | None:
+        until = time.monotonic() + timeout
+        while True:
+            found = take_answer(self.buffer, self.eof, head or connect)
+            if found:
+                self.buffer = self.buffer[found[1]:]
+                return found[0]
+            if not self.more(until) and (self.eof or time.monotonic() >= until):
+                found = take_answer(self.buffer, self.eof, head or connect)
+                if found:
+                    self.buffer = self.buffer[found[1]:]
+                return found[0] if found else None
+
+    def read_end(self, timeout: float = 5) -> bool:
+        until = time.monotonic() + timeout
+        while not self.eof and time.monotonic() < until:
+            self.more(until)
+        return self.eof
+
+    def close(self) -> None:
+        if self.plain:
+            self.plain.close()
+            if self.sock is not self.plain:
+                self.sock.close()
+
+    # ---- one request or more, and what is to come of it ----
+
+    def play(self) -> None:
+        e, o = self.expect, self.stack.origin
+        o.answers = [self.script(a) for a in as_list(self.case.get("answers"))]
+        if "steps" in self.case:
+            steps.play(self)
+            return
+        statuses = e.get("statuses") or [e.get("status", 200)]
+        self.connect()
+        mark, self.mark_done = o.mark(), True
+        data = self.bytes(self.case["send"])
+        self.send(data)
+        if self.case.get("half_close"):
+            self.plain.shutdown(socket.SHUT_WR)
+        method = data.lstrip(b"\r\n").split(b" ")[0]
+        for wanted in statuses:
+            a = self.read_answer(self.case.get("timeout", 5), head=method == b"HEAD")
+            if wanted == "cut":
+                expect(a is None or not a.whole or self.broken, "the answer", "one that is visibly cut",
+                       a and (a.status, a.body[:80]))
+                self.answers.append(a)
+                break
+            expect(a is not None, "the answer", wanted, f"none (end: {self.eof}, read: {self.buffer[:200]!r})")
+            self.answers.append(a)
+            expect(a.status in as_list(wanted), "status", wanted, (a.status, a.reason(), a.body[:300]))
+            self.want_records(a)
+        self.check_answers()
+        if e.get("kept"):
+            seen = o.since(mark)
+            self.good()
+        else:
+            if e.get("kept") is False:
+                expect(self.read_end(), "the connection", "closed", "open")
+                expect(self.buffer == b"", "bytes behind the answer", b"", self.buffer)
+            seen = None
+        self.close()
+        self.check_records()
+        self.check_origin(o.since(mark) if seen is None else seen)
+
+    def script(self, entry):
+        if isinstance(entry, str):
+            return self.bytes(entry)
+        return {k: self.bytes(v) if isinstance(v, str) else v for k, v in entry.items()}
+
+    def want_records(self, a: Answer) -> None:
+        if "records" in self.expect:
+            return
+        reason = a.reason()
+        if reason is None or a.status in (502, 504) and "answers" in self.case:
+            self.wanted += ["request.start", "request.end"]
+        else:
+            self.wanted.append("request.deny " + reason)
+
+    def check_answers(self) -> None:
+        e, last = self.expect, self.answers[-1]
+        if "reason" in e:
+            reasons = [a.reason() for a in self.answers if a and a.reason()]
+            expect(bool(reasons) and all(r in as_list(e["reason"]) for r in reasons), "reason", e["reason"], reasons)
+        for a in self.answers:
+            if a and a.reason():
+                expect(a.get("cache-control") == b"no-store", "Cache-Control of a refusal", "no-store", a.head)
+        if "body" in e:
+            expect(last.body == self.bytes(e["body"]) and last.whole, "body", e["body"], last.body[:300])
+        for text in as_list(e.get("client_has")):
+            expect(self.bytes(text) in last.head + last.body, "the answer has", text, last.head + last.body[:300])
+        for text in as_list(e.get("client_lacks")):
+            expect(self.bytes(text).lower() not in (last.head + last.body).lower(), "the answer lacks", text,
+                   last.head + last.body[:300])
+
+    # ---- records ----
+
+    def check_records(self) -> None:
+        wanted = self.wanted + [self.fill(r) for r in as_list(self.expect.get("records"))]
+        until, found = time.monotonic() + 4, []
+        while True:
+            found += self.stack.records()
+            if len(found) >= len(wanted) or time.monotonic() > until:
+                break
+            time.sleep(0.002)
+        found += self.stack.records()
+        self.check_always(found)
+        rest = list(found)
+        for w in sorted(wanted, key=len, reverse=True):  # those that ask for most choose first
+            event, _, reasons = w.partition(" ")
+            hit = next((r for r in rest if r["event"] == event and
+                        (not reasons or r.get("reason", r.get("error")) in reasons.split("|"))), None)
+            expect(hit is not None, "records", wanted, [(r["event"], r.get("reason", r.get("error"))) for r in found])
+            rest.remove(hit)
+        expect(not rest, "records", wanted, [(r["event"], r.get("reason", r.get("error"))) for r in found])
+        if "log_has" in self.expect:
+            for text in as_list(self.expect["log_has"]):
+                expect(any(self.bytes(text) in r["_line"] for r in found), "the record has", text,
+                       [r["_line"] for r in found])
+        for text in as_list(self.expect.get("log_lacks")):
+            expect(not any(self.bytes(text) in r["_line"] for r in found), "the record lacks", text,
+                   [r["_line"] for r in found])
+        self.found = found
+
+    def check_always(self, found: list[dict]) -> None:
+        starts = [r["id"] for r in found if r["event"].endswith(".start")]
+        ends = [r["id"] for r in found if r["event"].endswith(".end")]
+        expect(sorted(starts) == sorted(ends), "each start has one end", starts, ends)
+        for r in found:
+            expect(r.get("client") in self.clients, "the record's client", self.clients, r)
+            line = r["_line"]
+            expect(self.stack.secret.encode() not in line, "the log", "no secret", line)
+            expect(all(32 <= b < 127 or b >= 0x80 for b in line), "the log", "no control byte", line)
+            if r["event"].endswith(".deny"):
+                expect(r.get("decision") == "deny" and "reason" in r, "a deny record", "its reason", r)
+        ids = {r["id"] for r in found}
+        for a in self.answers:
+            if a and a.reason() and a.get("content-type", b"").startswith(b"application/json"):
+                one = re.search(rb'"id":"([^"]+)"', a.body)
+                expect(one is not None and one[1].decode() in ids, "the id in the answer", ids, a.body)
+        expect(self.stack.proc.poll() is None, "stile", "alive", self.stack.said())
+
+    # ---- the origin ----
+
+    def check_origin(self, seen) -> None:
+        e = self.expect
+        refused = all(a is None or a.reason() for a in self.answers) and "answers" not in self.case
+        wanted = e.get("origin", "nothing" if refused and self.answers else None)
+        got = b"".join(data for _, data in seen)
+        if wanted == "nothing":
+            expect(not seen, "the origin received", "nothing, no connection either", got or "a connection")
+        elif wanted is not None:
+            for text in as_list(wanted):
+                expect(self.bytes(text) in got, "the origin received", text, got[:1000])
+        if "origin_exact" in e:
+            expect(got == self.bytes(e["origin_exact"]), "the origin received", self.bytes(e["origin_exact"]), got)
+        if "requests" in e:
+            n = len(re.findall(rb"(?:^|\r\n)[A-Za-z-]+ [^ \r\n]+ HTTP/1\.1\r\n", got))
+            expect(n == e["requests"], "requests at the origin", e["requests"], got[:1000])
+        for text in as_list(e.get("origin_lacks")):
+            expect(self.bytes(text).lower() not in got.lower(), "the origin received", f"no {text}", got[:1000])
+        for conn, data in seen:
+            if not e.get("raw"):
+                expect(conn.malformed is None, "the origin received", "well-formed requests", conn.malformed)
+            expect(b"LEAK" not in data, "the origin received", "nothing marked LEAK", data[:1000])
+            for line in data.split(b"\r\n"):
+                if line.lower().startswith(b"host:") and not e.get("raw"):
+                    expect(b"evil" not in line, "the origin's Host", "not evil.test", line)
+            if not conn.tls:
+                expect(self.stack.secret.encode() not in data, "in clear", "no secret", data[:1000])
+        parse_head(b"")
+
+
+def run(stack: Stack, case: dict, variant: tuple[str, str, str]) -> str | None:
+    """None, or what was wrong."""
+    r = Run(stack, case, variant)
+    stack.origin.forget()
+    try:
+        r.play()
+        return None
+    except Failed as e:
+        problem = str(e)
+    except Exception as e:  # noqa: BLE001  a fault of the driver or of the case is a failure as well
+        problem = f"{type(e).__name__}: {e}"
+    r.close()
+    time.sleep(0.3)
+    stack.records()  # what is left of this one is not the next one's
+    return f"{problem}\n    sent: {r.sent[:400]!r}"
