@@ -353,11 +353,6 @@ void worker_set_snapshot(struct worker *w, struct snapshot *s)
 
 /* ---- drain ---- */
 
-struct drain {
-	struct worker *worker;
-	uint64_t ms;
-};
-
 static void end_if_done(struct worker *w)
 {
 	if (w->draining && w->clients_n == 0)
@@ -380,14 +375,14 @@ static void on_drain_timer(void *arg)
 
 static void drain(void *arg)
 {
-	struct drain *d = arg;
-	struct worker *w = d->worker;
+	struct worker *w = arg;
 	struct client *c = w->draining ? NULL : w->clients;
-	int64_t end_us = loop_now_us(w->loop) + (int64_t)d->ms * 1000;
+	uint64_t ms = __atomic_load_n(&w->drain_ms, __ATOMIC_ACQUIRE);
+	int64_t end_us = loop_now_us(w->loop) + (int64_t)ms * 1000;
 
 	if (!w->draining || end_us < w->drain_end_us) {
 		w->drain_end_us = end_us;
-		timer_arm(&w->drain_timer, d->ms);
+		timer_arm(&w->drain_timer, ms);
 	}
 	w->draining = true;
 	stop_listening(w);
@@ -397,19 +392,13 @@ static void drain(void *arg)
 		client_drain(c);
 		c = next;
 	}
-	free(d);
 	end_if_done(w);
 }
 
 void worker_drain(struct worker *w, uint64_t drain_ms)
 {
-	struct drain *d = calloc(1, sizeof(*d));
-
-	if (!d)
-		abort();
-	d->worker = w;
-	d->ms = drain_ms;
-	if (loop_post(w->loop, drain, d) < 0)
+	__atomic_store_n(&w->drain_ms, drain_ms, __ATOMIC_RELEASE);
+	if (loop_post(w->loop, drain, w) < 0)
 		abort();
 }
 

@@ -71,7 +71,8 @@ struct worker {
 	size_t clients_n;
 	pthread_t thread;
 	bool draining;
-	bool ended; /* atomic */
+	bool ended;	   /* atomic */
+	uint64_t drain_ms; /* atomic: what worker_drain asked for last */
 	int64_t drain_end_us;
 	unsigned index;
 };
