@@ -15,7 +15,7 @@ enum channel_kind {
 	CHANNEL_FAILED = 1, /* text: why there is no sandbox */
 	CHANNEL_LISTENER,   /* fd: the listening socket; the canary has sung */
 	CHANNEL_READY,	    /* files and privileges are as they shall be */
-	CHANNEL_STOPPED,    /* the command was stopped, and not by its terminal's Ctrl-Z */
+	CHANNEL_STOPPED,    /* the command was stopped */
 	/* from outside */
 	CHANNEL_TRUST,	/* fd: bundle; number: length of the CA in front; text: OpenSSL's name hash
 			 */

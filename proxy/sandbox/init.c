@@ -87,13 +87,13 @@ static int prepare_files(const struct init_options *o, struct err *e)
 	return 0;
 }
 
-/* A command in a process group of its own that was stopped: stile's job does not stop by itself, so
- * stile is told. In stile's own group the terminal has stopped both already. */
-static void on_stop(int channel, pid_t command)
+/* However it was stopped: stile outside, which is the job that the user's shell knows, stops as
+ * well. */
+static void on_stop(int channel)
 {
 	struct channel_msg m = {.kind = CHANNEL_STOPPED};
 
-	if (getpgid(command) != getpgrp() && channel_send(channel, &m, -1) != 0)
+	if (channel_send(channel, &m, -1) != 0)
 		_exit(STATUS_NO_SANDBOX);
 }
 
@@ -109,7 +109,7 @@ static void reap(int channel, pid_t command)
 		if (si.si_pid != command)
 			continue;
 		if (si.si_code == CLD_STOPPED)
-			on_stop(channel, command);
+			on_stop(channel);
 		else if (si.si_code == CLD_EXITED)
 			_exit(si.si_status);
 		else if (si.si_code == CLD_KILLED || si.si_code == CLD_DUMPED)

@@ -18,7 +18,8 @@
 
 #define TICK_MS 250
 
-static const int passed_on[] = {SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT};
+static const int passed_on[] = {SIGTERM, SIGHUP,  SIGINT,  SIGQUIT,
+				SIGTSTP, SIGUSR1, SIGUSR2, SIGCONT};
 
 int supervisor_init(struct supervisor *s, struct err *e)
 {
@@ -34,6 +35,8 @@ int supervisor_init(struct supervisor *s, struct err *e)
 		return err_sys(e, errno, "cannot watch for signals");
 	/* So that a stile in the background may give the terminal back, and may write to it. */
 	sigaddset(&set, SIGTTOU);
+	/* Meant for the command, which stops by it; stile follows. */
+	sigaddset(&set, SIGTTIN);
 	sigprocmask(SIG_BLOCK, &set, &s->outer);
 	s->tty = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
 	s->foreground = s->tty >= 0 ? tcgetpgrp(s->tty) : -1;
@@ -60,7 +63,8 @@ void supervisor_clear(struct supervisor *s)
 /* Is it the terminal's, and so with the command already? */
 static bool is_terminals(const struct signalfd_siginfo *si)
 {
-	return (si->ssi_signo == SIGINT || si->ssi_signo == SIGQUIT) && si->ssi_code == SI_KERNEL;
+	return si->ssi_code == SI_KERNEL &&
+	       (si->ssi_signo == SIGINT || si->ssi_signo == SIGQUIT || si->ssi_signo == SIGTSTP);
 }
 
 static void pass_on(int channel, uint32_t signo)
@@ -82,8 +86,9 @@ static void on_signals(const struct supervisor *s, int channel)
 	}
 }
 
-/* The command was stopped in a process group of its own (a shell's `suspend`): the job that the
- * user's shell knows is stile, so stile stops too, and whoever continues it continues both. */
+/* The job that the user's shell knows is stile. So stile stops when the command has, not before
+ * (the shell would read the terminal while the command still does) and not when the command takes
+ * no notice of Ctrl-Z. Whoever continues stile continues both. */
 static void stop_with_command(const struct supervisor *s, int channel)
 {
 	pid_t had = s->tty >= 0 ? tcgetpgrp(s->tty) : -1;

@@ -79,7 +79,7 @@ class Terminal:
     """A program in a terminal of its own: session leader, with the pty as controlling terminal."""
 
     def __init__(self, argv, cwd, env):
-        self.seen = ""
+        self.seen = self.all = ""
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.chdir(cwd)
@@ -99,14 +99,15 @@ class Terminal:
             left = end - time.monotonic()
             ready = left > 0 and select.select([self.fd], [], [], left)[0]
             if not ready:
-                raise AssertionError(f"{pattern!r} not in {self.seen!r}")
+                raise AssertionError(f"{pattern!r} not in {self.seen!r}, after all this: {self.all!r}")
             try:
                 data = os.read(self.fd, 65536)
             except OSError:
                 data = b""
             if not data:
-                raise AssertionError(f"ended before {pattern!r}: {self.seen!r}")
+                raise AssertionError(f"ended before {pattern!r}: {self.all!r}")
             self.seen += data.decode(errors="replace")
+            self.all += data.decode(errors="replace")
 
     def wait(self, seconds=10):
         def ended():

@@ -536,6 +536,24 @@ def test_orphans_are_reaped(tmp):
     assert got.stdout.strip() == "0"
 
 
+def state(pid):
+    return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+def test_stop_and_continue_from_outside(tmp):
+    p = start(tmp, "sh", "-c", "echo up; while :; do sleep 0.1; echo tick; done")
+    assert p.stdout.readline() == "up\n"
+    for _ in range(3):
+        p.send_signal(signal.SIGTSTP)
+        wait_for(lambda: state(p.pid) == "T")
+        p.send_signal(signal.SIGCONT)
+        wait_for(lambda: state(p.pid) != "T")
+        assert p.stdout.readline() == "tick\n"
+    p.terminate()
+    p.communicate(timeout=30)
+    assert p.returncode == 143
+
+
 def test_terminal_is_its_own(tmp):
     with Terminal(argv_of(tmp / "l", "sh", "-c", "tty; stty size; test -t 0 && test -t 1 && test -t 2 && "
                           "echo all; read x; echo got $x; exit 3"), tmp,
@@ -574,73 +592,101 @@ def outer_shell(tmp):
     return t
 
 
+# A shell echoes what is typed, so what is waited for is spelled otherwise in the command: up""side.
+
+
 def test_ctrl_z_and_fg(tmp):
     with outer_shell(tmp) as t:
-        t.send("$BIN run --log l -- sh -c 'echo up; read x; echo got $x; exit 4'\n")
-        t.expect(r"[\r\n]up\r")
+        t.send("$BIN run --log l -- sh -c 'echo u\"\"p; read x; echo g\"\"ot $x; exit 4'\n")
+        t.expect("up")
         t.send("\x1a")
         t.expect("Stopped")
         t.expect("outer> ")
-        t.send("echo outside; fg\n")
-        t.expect(r"[\r\n]outside\r")
+        t.send("echo out\"\"side; fg\n")
+        t.expect("outside")
         t.send("text\n")
         t.expect("got text")
-        t.send("echo status $?\n")
+        t.expect("outer> ")
+        t.send("echo sta\"\"tus $?\n")
         t.expect("status 4")
+
+
+def test_ctrl_z_that_the_command_ignores(tmp):
+    with outer_shell(tmp) as t:
+        t.send("$BIN run --log l -- sh -c 'trap \"\" TSTP; echo u\"\"p; read x; curl -sS -o /dev/null -w "
+               "%{http_code} http://evil.test/; echo g\"\"ot $x'\n")
+        t.expect("up")
+        t.send("\x1a")
+        t.send("text\n")
+        t.expect("403")  # the proxy runs on, too
+        t.expect("got text")
+        t.expect("outer> ")
+        assert "Stopped" not in t.all
+
+
+def inner_shell(t):
+    t.send("$BIN run --log l --env PS1='in\"\"ner> ' -- bash --norc --noprofile -i\n")
+    t.expect("in\"\"ner> ' -- bash")
+    t.expect(r"in\"\"ner> $")
+
+
+def foreground_sleep(t, seconds):
+    """Types a sleep that no other test uses, and waits until it runs."""
+    t.send(f"sleep {seconds}\n")
+    wait_for(lambda: processes(seconds))
+    # Its process group gets the terminal just before or just after it starts.
+    time.sleep(0.2)
 
 
 def test_interactive_shell_with_jobs(tmp):
     with outer_shell(tmp) as t:
-        t.send("$BIN run --log l --env PS1='inner> ' -- bash --norc --noprofile -i\n")
-        t.expect("inner> ")
-        assert "no job control" not in t.seen
-        t.send("sleep 50\n")
-        time.sleep(0.3)
+        inner_shell(t)
+        assert "no job control" not in t.all
+        foreground_sleep(t, f"5{os.getpid()}.1")
         t.send("\x1a")
         t.expect("Stopped")
-        t.expect("inner> ")
-        t.send("jobs; kill %1; fg; echo after\n")
+        t.expect("ner> $")
+        t.send("kill %1; fg; echo af\"\"ter\n")
         t.expect("after")
-        t.send("sleep 50\n")
-        time.sleep(0.3)
+        t.expect("ner> $")
+        foreground_sleep(t, f"5{os.getpid()}.2")
         t.send("\x03")
-        t.expect("inner> ")
+        t.expect("ner> $")
         t.send("exit 6\n")
-        t.expect("outer> ")
-        t.send("echo status $?\n")
+        t.expect("outer> $")
+        t.send("echo sta\"\"tus $?\n")
         t.expect("status 6")
 
 
 def test_suspend_of_an_inner_shell(tmp):
     with outer_shell(tmp) as t:
-        t.send("$BIN run --log l --env PS1='inner> ' -- bash --norc --noprofile -i\n")
-        t.expect("inner> ")
+        inner_shell(t)
         t.send("suspend\n")
         t.expect("Stopped")
-        t.expect("outer> ")
+        t.expect("outer> $")
         t.send("fg\n")
-        time.sleep(0.3)
-        t.send("echo in again\n")
-        t.expect(r"[\r\n]in again\r")
+        t.expect("ner> $")
+        t.send("echo in ag\"\"ain\n")
+        t.expect("in again")
+        t.expect("ner> $")
         t.send("exit 8\n")
-        t.expect("outer> ")
-        t.send("echo status $?\n")
+        t.expect("outer> $")
+        t.send("echo sta\"\"tus $?\n")
         t.expect("status 8")
 
 
 def test_terminal_comes_back_after_a_kill(tmp):
     with outer_shell(tmp) as t:
-        t.send("$BIN run --log l --env PS1='inner> ' -- bash --norc --noprofile -i\n")
-        t.expect("inner> ")
+        inner_shell(t)
         t.send("kill -9 $$\n")
-        t.expect("outer> ")
-        t.send("echo status $?\n")
+        t.expect("outer> $")
+        t.send("echo sta\"\"tus $?\n")
         t.expect("status 137")
 
 
 def test_in_the_background(tmp):
     with outer_shell(tmp) as t:
-        t.send("$BIN run --log l -- sh -c 'echo from behind' & wait; echo status $?\n")
+        t.send("$BIN run --log l -- sh -c 'echo from be\"\"hind' & wait %1; echo sta\"\"tus $?\n")
         t.expect("from behind")
         t.expect("status 0")
 
