@@ -1,7 +1,6 @@
 /*
  * What the tests of YAML and of loading share: a text, and the faults that it must give, no more
- * and no fewer. An expectation is "LINE:COL: part of the text", or without a place for a fault of
- * the file as a whole.
+ * and no fewer. An expectation is "LINE:COL: part of the text"; without a place, any will do.
  */
 #ifndef STILE_TESTS_UNIT_POLICY_FAULTS_CHECK_H
 #define STILE_TESTS_UNIT_POLICY_FAULTS_CHECK_H
@@ -33,8 +32,7 @@ static inline bool line_fits(struct str line, const char *want)
 
 	if (!str_starts(line, STR("f.yaml:")))
 		return false;
-	line = str_skip(line, space ? strlen("f.yaml:") : strlen("f.yaml: "));
-	if (!str_starts(line, place))
+	if (!str_starts(str_skip(line, strlen("f.yaml:")), place))
 		return false;
 	return part.n == 0 || memmem(line.p, line.n, part.p, part.n);
 }
