@@ -60,7 +60,7 @@ static void set_working(struct log_writer *w)
 static size_t line_start(const struct log_writer *w)
 {
 	const char *data = w->writing.head ? w->writing.head->text.data : NULL;
-	const char *newline = w->offset ? memrchr(data, '\n', w->offset) : NULL;
+	const char *newline = data && w->offset ? memrchr(data, '\n', w->offset) : NULL;
 
 	return newline ? (size_t)(newline - data) + 1 : 0;
 }

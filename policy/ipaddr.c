@@ -138,7 +138,7 @@ static int parse_v4(struct str in, uint8_t ret[4])
 
 	for (int part = 0; part < 4; part++) {
 		unsigned v = 0;
-		size_t start = at;
+		size_t start;
 
 		if (part > 0 && (at == in.n || in.p[at++] != '.'))
 			return -1;

@@ -61,7 +61,7 @@ static int find_scheme(struct str word, enum scheme *ret, struct err *e)
 /* Cuts the scheme off *text, if there is one. */
 static int cut_scheme(struct str *text, enum scheme *ret, struct err *e)
 {
-	struct str word = *text;
+	struct str word;
 
 	*ret = SCHEME_HTTPS;
 	for (size_t i = 0; i < text->n && text->p[i] != '/'; i++) {

@@ -219,7 +219,7 @@ static bool decode_once(char *p, size_t *n)
 			p[out++] = p[i];
 			continue;
 		}
-		v = hex_value(p[i + 1]) << 4 | hex_value(p[i + 2]);
+		v = hex_value(p[i + 1]) * 16 + hex_value(p[i + 2]);
 		i += 2;
 		if (v == 0xc0 || v == 0xc1)
 			ok = false;

@@ -464,7 +464,7 @@ static int parse_scheme(struct str *in, enum scheme *ret, struct err *e)
 
 int url_parse_absolute(struct str in, struct url *ret, struct err *e)
 {
-	struct str authority = in;
+	struct str authority;
 	size_t end = 0;
 	int rc;
 

@@ -410,9 +410,10 @@ static void on_end(struct builder *b)
 	const struct yaml_node **kids = b->kids ? b->kids + fr->first : NULL;
 	size_t n = b->kids_n - fr->first;
 
-	if (fr->node->kind == YAML_MAP)
+	/* A frame is pushed with its node; libyaml gives no end without a begin. */
+	if (fr->node->kind == YAML_MAP) /* NOLINT(clang-analyzer-core.NullDereference) */
 		n = 2 * check_keys(b, kids, n / 2);
-	if (n > 0) {
+	if (kids && n > 0) {
 		fr->node->v = arena_get(b->doc, n * sizeof(*kids), _Alignof(const void *));
 		if (!fr->node->v) {
 			stop_memory(b);

@@ -213,8 +213,10 @@ static int open_std_fds(void)
 	return 0;
 }
 
-static int run_with(const struct options *o, struct sandbox_options *so)
+/* so is this function's own copy: what it points to ends with the function. */
+static int run_with(const struct options *o, struct sandbox_options given)
 {
+	struct sandbox_options *so = &given;
 	struct sandbox_outcome outcome;
 	char id[32], dir[PATH_BYTES], file[PATH_BYTES];
 	struct err e = ERR_INIT;
@@ -261,7 +263,7 @@ int cmd_run(int argc, char **argv)
 	so.argv = argv + optind;
 	so.args = argv[0];
 	so.args_len = (size_t)(argv[argc - 1] + strlen(argv[argc - 1]) - argv[0]);
-	status = run_with(&o, &so);
+	status = run_with(&o, so);
 	config_unref(so.config);
 out:
 	free(o.allow.v);

@@ -115,7 +115,7 @@ static int refuse_name(struct str line, size_t at, struct err *e)
 
 int h1_next_field(struct str *rest, struct field *ret, struct err *e)
 {
-	struct str line, value;
+	struct str line = STR_NONE, value;
 	size_t n, bad;
 
 	if (h1_next_line(rest, &line, e) < 0)

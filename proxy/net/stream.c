@@ -394,7 +394,7 @@ static int out_reserve(struct stream *s, size_t n)
 	}
 	if (s->out_end + n <= s->out_cap)
 		return 0;
-	if (s->out_start > 0) {
+	if (s->out && s->out_start > 0) {
 		memmove(s->out, s->out + s->out_start, used);
 		s->out_start = 0;
 		s->out_end = used;

@@ -51,6 +51,13 @@ struct run {
 	const struct sandbox_options *o;
 };
 
+static void free_argv(char **argv)
+{
+	for (char **p = argv; p && *p; p++)
+		free(*p);
+	free(argv);
+}
+
 /* The command's arguments, apart from the memory that pid 1 wipes. */
 static char **copy_argv(char *const *argv)
 {
@@ -62,17 +69,12 @@ static char **copy_argv(char *const *argv)
 	copy = calloc(n + 1, sizeof(*copy));
 	for (size_t i = 0; copy && i < n; i++) {
 		copy[i] = strdup(argv[i]);
-		if (!copy[i])
-			return NULL; /* out of memory: stile is about to end */
+		if (!copy[i]) {
+			free_argv(copy);
+			return NULL;
+		}
 	}
 	return copy;
-}
-
-static void free_argv(char **argv)
-{
-	for (char **p = argv; p && *p; p++)
-		free(*p);
-	free(argv);
 }
 
 /* All that can be known and refused before there is a second process. */

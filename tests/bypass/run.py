@@ -33,7 +33,7 @@ def begin(folder: str) -> None:
 
 
 def work(batch: list[tuple[dict, tuple]]) -> list[tuple[str, str, str | None]]:
-    """Runs variants that share a set-up; (class, name with variant, problem)."""
+    """Runs variants that share a set-up; (class/name with input, variant, problem)."""
     out = []
     for case, variant in batch:
         try:
@@ -45,7 +45,7 @@ def work(batch: list[tuple[dict, tuple]]) -> list[tuple[str, str, str | None]]:
         except Exception as e:  # noqa: BLE001
             problem = f"{type(e).__name__}: {e}"
         what = f" [{case['V']!r:.60}]" if "V" in case else f" [{case['input']}]" if "input" in case else ""
-        out.append((case["class"], f"{case['name']}{what} {'/'.join(variant)}", problem))
+        out.append((f"{case['class']}/{case['name']}{what}", "/".join(variant), problem))
     return out
 
 
@@ -74,29 +74,33 @@ def main() -> int:
                 row[1] += 1
                 batches.setdefault((case.get("setup", "basic"), row[1] // 60 if "steps" not in case else -n),
                                    []).append((case, v))
-    began, failures = time.monotonic(), []
+    began, failures, stopped = time.monotonic(), {}, []
     with tempfile.TemporaryDirectory(prefix="stile-bypass-") as folder:
         with futures.ProcessPoolExecutor(args.j, initializer=begin, initargs=(folder,)) as pool:
             # One set-up's batches stand together, so that few processes start the rarer ones.
             for future in futures.as_completed([pool.submit(work, b) for _, b in sorted(
                     batches.items(), key=lambda kv: (kv[0][0] == "basic", str(kv[0])))]):
-                for klass, name, problem in future.result():
-                    counts[klass][3 if problem else 2] += 1
+                for name, variant, problem in future.result():
+                    counts[name.split("/")[0]][3 if problem else 2] += 1
                     if problem:
-                        failures.append(f"{klass}/{name}\n    {problem}")
+                        failures.setdefault(name, []).append((variant, problem))
                     elif args.v:
-                        print(f"ok {klass}/{name}", flush=True)
+                        print(f"ok {name} {variant}", flush=True)
             for said in pool.map(finish, range(args.j)):
-                failures += said
+                stopped += said
         shutil.rmtree(folder, ignore_errors=True)
         os.mkdir(folder)
-    for f in sorted(failures):
-        print("FAILED " + f)
+    for name, found in sorted(failures.items()):
+        print(f"FAILED {name} {' '.join(v for v, _ in found)}")
+        for problem in list(dict.fromkeys(p for _, p in found))[:4 if args.v else 1]:
+            print(f"    {problem}")
+    for said in stopped:
+        print(f"FAILED at its end: {said}")
     print(f"{'class':<14}{'cases':>8}{'variants':>10}{'passed':>8}{'failed':>8}")
     for klass, row in sorted(counts.items()) + [("all", [sum(c) for c in zip(*counts.values())])]:
         print(f"{klass:<14}{row[0]:>8}{row[1]:>10}{row[2]:>8}{row[3]:>8}")
-    print(f"{time.monotonic() - began:.0f} s, {len(failures)} failures")
-    return 1 if failures else 0
+    print(f"{time.monotonic() - began:.0f} s; inputs that failed: {len(failures)}")
+    return 1 if failures or stopped else 0
 
 
 if __name__ == "__main__":
