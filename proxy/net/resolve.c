@@ -328,7 +328,7 @@ static void on_deliver(evutil_socket_t fd, short what, void *arg)
 	(void)what;
 	/* A callback may cancel others, ask anew, or free the resolver (which empties the list). */
 	while (!r->is_closing && !TAILQ_EMPTY(&r->ready))
-		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): deliver takes it off the list first
+		/* deliver takes it off the list first. NOLINTNEXTLINE(clang-analyzer-unix.Malloc)
 		 */
 		deliver(TAILQ_FIRST(&r->ready), &r->ready);
 }
@@ -518,7 +518,7 @@ static void fail_all(struct resolve_list *list)
 	while (!TAILQ_EMPTY(list)) {
 		struct resolve *w = TAILQ_FIRST(list);
 
-		/* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): deliver takes it off the list first
+		/* deliver takes it off the list first. NOLINTNEXTLINE(clang-analyzer-unix.Malloc)
 		 */
 		leave_questions(w);
 		for (size_t f = 0; f < DNS_FAMILIES; f++) {
