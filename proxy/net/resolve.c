@@ -328,8 +328,7 @@ static void on_deliver(evutil_socket_t fd, short what, void *arg)
 	(void)what;
 	/* A callback may cancel others, ask anew, or free the resolver (which empties the list). */
 	while (!r->is_closing && !TAILQ_EMPTY(&r->ready))
-		/* deliver takes it off the list first. NOLINTNEXTLINE(clang-analyzer-unix.Malloc)
-		 */
+		/* deliver takes it off first. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
 		deliver(TAILQ_FIRST(&r->ready), &r->ready);
 }
 
@@ -518,8 +517,7 @@ static void fail_all(struct resolve_list *list)
 	while (!TAILQ_EMPTY(list)) {
 		struct resolve *w = TAILQ_FIRST(list);
 
-		/* deliver takes it off the list first. NOLINTNEXTLINE(clang-analyzer-unix.Malloc)
-		 */
+		/* deliver takes it off first. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
 		leave_questions(w);
 		for (size_t f = 0; f < DNS_FAMILIES; f++) {
 			w->sides[f].is_known = true;
