@@ -131,6 +131,22 @@ static bool has_method(const struct rule *r, struct str method)
 	return false;
 }
 
+/* Methods are case-sensitive, but frameworks put them into upper case: a deny counts that reading
+ * too. */
+static bool may_be_method(const struct rule *r, struct str method)
+{
+	if (!r->methods)
+		return true;
+	for (size_t i = 0; i < r->methods_n; i++) {
+		struct str m = str_from_c(r->methods[i]);
+
+		if (str_eq_nocase(m, method) ||
+		    (str_eq_nocase(m, STR("GET")) && str_eq_nocase(method, STR("HEAD"))))
+			return true;
+	}
+	return false;
+}
+
 static bool allows(const struct index_entry *en, const struct policy_request *q)
 {
 	const struct target *t = en->target;
@@ -159,7 +175,7 @@ static bool denies(const struct index_entry *en, const struct policy_request *q,
 	const struct target *t = en->target;
 
 	if (!denies_scheme(t, q->scheme) || !has_port(t, q->port) ||
-	    !has_method(en->rule, q->method))
+	    !may_be_method(en->rule, q->method))
 		return false;
 	if (!t->path)
 		return true;

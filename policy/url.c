@@ -166,6 +166,8 @@ static int path_escape(struct str in, size_t at, struct target_out *o, struct er
 	o->prev = (uint8_t)v;
 	if (!is_unreserved((uint8_t)v)) {
 		out_escape(o, (uint8_t)v);
+		/* What is escaped twice may be a dot or a slash to a reader who decodes twice. */
+		o->maybe_dot |= v == '%';
 		return 0;
 	}
 	o->p[o->n++] = (char)v;
@@ -240,39 +242,63 @@ static int canon_query(struct str in, size_t at, struct target_out *o, struct er
 	return 0;
 }
 
-static bool is_escape(struct str s, size_t at, char hi, char lo)
+/* The length of the escape of that byte at s[at], also of one that only a further decoding makes
+ * one
+ * (%252F, %25252f, ...); 0: there is none. */
+static size_t escape_at(struct str s, size_t at, char hi, char lo)
 {
-	return s.n - at >= 3 && s.p[at] == '%' && s.p[at + 1] == hi && s.p[at + 2] == lo;
+	size_t i = at + 1;
+
+	if (at >= s.n || s.p[at] != '%')
+		return 0;
+	while (s.n - i >= 2 && s.p[i] == '2' && s.p[i + 1] == '5')
+		i += 2;
+	/* Escapes of the first level are in upper case, deeper ones are as they came. */
+	return s.n - i >= 2 && s.p[i] == hi && (s.p[i + 1] == lo || s.p[i + 1] == (lo | 0x20))
+		       ? i + 2 - at
+		       : 0;
+}
+
+static size_t char_or_escape_at(struct str s, size_t at, char c, char hi, char lo)
+{
+	return at < s.n && s.p[at] == c ? 1 : escape_at(s, at, hi, lo);
+}
+
+/* A slash or what a reader could make one. Raw and once-escaped backslashes are refused before. */
+static size_t separator_at(struct str s, size_t at)
+{
+	size_t n = char_or_escape_at(s, at, '/', '2', 'F');
+
+	return n ? n : escape_at(s, at, '5', 'C');
 }
 
 /* Could a reader see the end of a segment at s[at]? Parameters count (a Java server takes `..;x`
- * for
- * `..`), what a decoded path may be cut at counts, and so do blanks at the end (Windows). */
+ * for `..`), what a decoded path may be cut at counts, and so do blanks at the end (Windows). */
 static bool is_segment_end(struct str s, size_t at)
 {
-	while (at < s.n && is_escape(s, at, '2', '0'))
-		at += 3;
-	return at == s.n || s.p[at] == '/' || s.p[at] == ';' || is_escape(s, at, '2', 'F') ||
-	       is_escape(s, at, '3', 'B') || is_escape(s, at, '3', 'F') ||
-	       is_escape(s, at, '2', '3');
+	size_t n;
+
+	while ((n = escape_at(s, at, '2', '0')) > 0)
+		at += n;
+	return at == s.n || separator_at(s, at) || char_or_escape_at(s, at, ';', '3', 'B') ||
+	       escape_at(s, at, '3', 'F') || escape_at(s, at, '2', '3') ||
+	       escape_at(s, at, '0', '0');
 }
 
 /* Does the canonical path hold `.` or `..` as a segment, in any reading? */
 static bool has_dot_segment(struct str path)
 {
 	for (size_t at = 0; at < path.n; at++) {
-		size_t start;
+		size_t n = separator_at(path, at), start = at + n;
 
-		if (path.p[at] == '/')
-			start = at + 1;
-		else if (is_escape(path, at, '2', 'F'))
-			start = at + 3;
-		else
+		if (n == 0)
 			continue;
 		for (int dots = 1; dots <= 2; dots++) {
-			if (start == path.n || path.p[start] != '.')
+			n = char_or_escape_at(path, start, '.', '2', 'E');
+			if (n == 0)
 				break;
-			if (is_segment_end(path, ++start))
+			start += n;
+			if (is_segment_end(path, start))
 				return true;
 		}
 	}

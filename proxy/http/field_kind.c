@@ -18,6 +18,7 @@ static const struct row len_4[] = {{"host", FIELD_HOST},
 				   {"vary", FIELD_CONTROL}};
 static const struct row len_5[] = {{"range", FIELD_CONTROL}};
 static const struct row len_6[] = {{"accept", FIELD_ACCEPT},
+				   {"x-host", FIELD_CONTROL},
 				   {"expect", FIELD_EXPECT},
 				   {"cookie", FIELD_CONTROL},
 				   {"pragma", FIELD_CONTROL}};
@@ -40,11 +41,17 @@ static const struct row len_13[] = {{"authorization", FIELD_CONTROL},
 				    {"cache-control", FIELD_CONTROL},
 				    {"content-range", FIELD_CONTROL},
 				    {"if-none-match", FIELD_CONTROL},
-				    {"x-http-method", FIELD_CONTROL}};
+				    {"x-http-method", FIELD_CONTROL},
+				    {"x-rewrite-url", FIELD_CONTROL}};
 static const struct row len_14[] = {{"content-length", FIELD_CONTENT_LENGTH},
-				    {"http2-settings", FIELD_HTTP2_SETTINGS}};
+				    {"http2-settings", FIELD_HTTP2_SETTINGS},
+				    {"x-original-url", FIELD_CONTROL},
+				    {"x-original-uri", FIELD_CONTROL},
+				    {"x-override-url", FIELD_CONTROL}};
+static const struct row len_15[] = {{"x-original-host", FIELD_CONTROL}};
 static const struct row len_16[] = {{"content-encoding", FIELD_CONTROL},
 				    {"content-location", FIELD_CONTROL},
+				    {"x-forwarded-host", FIELD_CONTROL},
 				    {"proxy-connection", FIELD_HOP},
 				    {"www-authenticate", FIELD_CONTROL}};
 static const struct row len_17[] = {{"transfer-encoding", FIELD_TRANSFER_ENCODING},
@@ -53,14 +60,18 @@ static const struct row len_17[] = {{"transfer-encoding", FIELD_TRANSFER_ENCODIN
 static const struct row len_19[] = {{"proxy-authorization", FIELD_PROXY_AUTHORIZATION},
 				    {"if-unmodified-since", FIELD_CONTROL},
 				    {"authentication-info", FIELD_CONTROL}};
+static const struct row len_18[] = {{"x-forwarded-server", FIELD_CONTROL}};
+static const struct row len_20[] = {{"x-http-host-override", FIELD_CONTROL}};
+static const struct row len_21[] = {{"x-http-destinationurl", FIELD_CONTROL}};
 static const struct row len_22[] = {{"x-http-method-override", FIELD_CONTROL}};
 
 #define LEN(n) [n] = {len_##n, ARRAY_LEN(len_##n)}
 static const struct {
 	const struct row *rows;
 	size_t n;
-} by_len[] = {LEN(2),  LEN(3),	LEN(4),	 LEN(5),  LEN(6),  LEN(7),  LEN(8),  LEN(9), LEN(10),
-	      LEN(11), LEN(12), LEN(13), LEN(14), LEN(16), LEN(17), LEN(19), LEN(22)};
+} by_len[] = {LEN(2),  LEN(3),	LEN(4),	 LEN(5),  LEN(6),  LEN(7),  LEN(8),
+	      LEN(9),  LEN(10), LEN(11), LEN(12), LEN(13), LEN(14), LEN(15),
+	      LEN(16), LEN(17), LEN(18), LEN(19), LEN(20), LEN(21), LEN(22)};
 
 enum field_kind field_kind(struct str name)
 {
@@ -81,9 +92,23 @@ enum field_kind field_kind(struct str name)
 	return FIELD_PLAIN;
 }
 
+enum field_kind field_kind_folded(struct str name)
+{
+	char mem[ARRAY_LEN(by_len)];
+	bool differs = false;
+
+	for (size_t i = 0; i < name.n && i < sizeof(mem); i++) {
+		mem[i] = name.p[i] == '_' ? '-' : name.p[i];
+		differs |= mem[i] != name.p[i];
+	}
+	/* Of a long name the first bytes say enough: Proxy- and no more. */
+	return field_kind(differs ? str_from(mem, name.n < sizeof(mem) ? name.n : sizeof(mem))
+				  : name);
+}
+
 bool field_may_trail(struct str name)
 {
-	return field_kind(name) == FIELD_PLAIN;
+	return field_kind_folded(name) == FIELD_PLAIN;
 }
 
 bool field_is_framing(enum field_kind k)

@@ -134,11 +134,38 @@ static int apply_connection(const struct hop *hop, bool response, struct fields 
 	return 0;
 }
 
+/* `Content_Length` frames the message for a reader that makes `_` and `-` one, and for nobody else.
+ */
+static int check_lookalike(struct str name, struct err *e)
+{
+	switch (field_kind_folded(name)) {
+	case FIELD_CONTENT_LENGTH:
+	case FIELD_TRANSFER_ENCODING:
+	case FIELD_HTTP2_SETTINGS:
+	case FIELD_PROXY_AUTHORIZATION:
+	case FIELD_HOP:
+		return err_reason(e, REASON_MALFORMED_REQUEST,
+				  "a field that differs from one of this hop by an underscore");
+	case FIELD_PLAIN:
+	case FIELD_HOST:
+	case FIELD_CONNECTION:
+	case FIELD_TE:
+	case FIELD_UPGRADE:
+	case FIELD_EXPECT:
+	case FIELD_ALT_SVC:
+	case FIELD_ACCEPT:
+	case FIELD_TRAILER:
+	case FIELD_CONTROL: return 0;
+	}
+	return 0;
+}
+
 int h1_read_fields(struct str section, bool response, struct fields *out, struct h1_facts *ret,
 		   struct err *e)
 {
 	struct hop hop;
 	struct field one;
+	enum field_kind kind;
 	size_t lines = 0;
 	int rc;
 
@@ -147,7 +174,11 @@ int h1_read_fields(struct str section, bool response, struct fields *out, struct
 		if (++lines > LIMIT_HEAD_FIELDS)
 			return err_reason(e, REASON_HEAD_TOO_LARGE, "more than %d fields",
 					  LIMIT_HEAD_FIELDS);
-		if (note_field(field_kind(one.name), one.value, response, ret, &hop) &&
+		kind = field_kind(one.name);
+		if (kind == FIELD_PLAIN && !response && str_find(one.name, '_') >= 0 &&
+		    check_lookalike(one.name, e) < 0)
+			return -1;
+		if (note_field(kind, one.value, response, ret, &hop) &&
 		    fields_add(out, one.name, one.value) < 0)
 			return err_reason(e, REASON_INTERNAL_ERROR, "out of memory");
 	}

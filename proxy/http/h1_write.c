@@ -55,7 +55,12 @@ static void add_request_framing(struct strbuf *out, const struct request *r)
 		strbuf_add(out, STR("Transfer-Encoding: chunked\r\n"));
 	/* RFC 9110 section 10.1.4: TE is for the next hop alone, so Connection names it. */
 	if (r->te_trailers)
-		strbuf_add(out, STR("TE: trailers\r\nConnection: TE\r\n"));
+		strbuf_add(out, STR("TE: trailers\r\n"));
+	if (request_has_odd_body(r))
+		strbuf_add(out, r->te_trailers ? STR("Connection: close, TE\r\n")
+					       : STR("Connection: close\r\n"));
+	else if (r->te_trailers)
+		strbuf_add(out, STR("Connection: TE\r\n"));
 	if (r->expect_continue)
 		strbuf_add(out, STR("Expect: 100-continue\r\n"));
 }

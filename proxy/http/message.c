@@ -104,3 +104,11 @@ bool method_is_idempotent(struct str method)
 
 	return method_is_safe(method) || is_one_of(method, idempotent, ARRAY_LEN(idempotent));
 }
+
+/* GET, HEAD, DELETE and OPTIONS: content has no meaning that anybody agreed on (RFC 9110 sections
+ * 9.3.1, 9.3.2, 9.3.5, 9.3.7). */
+bool request_has_odd_body(const struct request *r)
+{
+	return (r->body == BODY_CHUNKED || (r->body == BODY_LENGTH && r->length > 0)) &&
+	       (method_is_safe(r->method) || str_eq(r->method, STR("DELETE")));
+}

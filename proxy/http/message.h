@@ -83,6 +83,10 @@ const struct field *fields_get(const struct fields *f, struct str name);
 size_t fields_remove(struct fields *f, struct str name);
 void fields_clear(struct fields *f);
 
+/* Has it content where many servers expect none and read none, so that they take it for the next
+ * request? Then no next request may follow. */
+bool request_has_odd_body(const struct request *r);
+
 bool method_is_safe(struct str method);	      /* RFC 9110 section 9.2.1 */
 bool method_is_idempotent(struct str method); /* section 9.2.2 */
 

@@ -306,15 +306,17 @@ static int admit(struct exchange *x, struct err *e)
 	struct policy_decision d = {0};
 	struct strbuf url;
 
-	if (x->identity.policy) {
+	int rc = 0;
+
+	if (x->identity.policy)
 		policy_decide(x->identity.policy, &q, &d);
-		decide_override(x, &q, &d);
-	} else {
+	else
 		d.reason = REASON_NO_RULE;
-	}
-	x->rule = d.rule;
 	if (d.allow)
-		return 0;
+		rc = override_check(x->identity.policy, x->request, &q, &d, e);
+	x->rule = d.rule;
+	if (d.allow || rc < 0)
+		return rc;
 	strbuf_init(&url, 256);
 	url_add(&x->request->url, &url);
 	(void)err_reason(e, d.reason, "%s %.*s %s%s",
@@ -542,7 +544,10 @@ static int pump_request(struct exchange *x)
 		}
 		if (done) {
 			x->request_done = true;
-			upstream_send_end(x->up, x->down->ops->trailers(x->down));
+			/* Some servers merge trailers into the fields: beside a credential of ours
+			 * there could be one of the client's. */
+			upstream_send_end(x->up,
+					  x->injected ? NULL : x->down->ops->trailers(x->down));
 			if (x->state == EXCHANGE_ANSWER)
 				timer_arm(&x->timer, limits(x)->first_byte_ms);
 		}

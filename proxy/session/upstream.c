@@ -26,6 +26,7 @@ struct upstream {
 	bool chunked; /* the request's body, as we write it */
 	bool sent_end;
 	bool answered;
+	bool last; /* we said that no other request follows */
 	bool keep; /* the answer allows another request */
 	bool got_end;
 	bool failed;
@@ -109,6 +110,7 @@ int upstream_send_head(struct upstream *u, const struct request *r, const struct
 			     &u->head) < 0)
 		return err_reason(e, REASON_INTERNAL_ERROR, "the head has no room");
 	u->chunked = r->body == BODY_CHUNKED;
+	u->last = request_has_odd_body(r);
 	return 0;
 }
 
@@ -200,7 +202,7 @@ int upstream_read_head(struct upstream *u, struct response *ret, struct err *e)
 	stream_consume(u->s, len);
 	u->scan = (struct h1_scan){.response = true};
 	if (ret->status >= 200) {
-		u->keep = ret->keep_alive;
+		u->keep = ret->keep_alive && !u->last;
 		body_reader_clear(&u->body);
 		body_reader_init(&u->body, ret->body, ret->length);
 		if (ret->body == BODY_NONE || (ret->body == BODY_LENGTH && ret->length == 0))

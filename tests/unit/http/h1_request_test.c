@@ -483,8 +483,12 @@ static void test_framing(void **state)
 		{BYTES(POST H "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n"),
 		 BAD},
 		{BYTES(POST H "Transfer-Encoding: chunked\r\nTransfer-Encoding:\r\n\r\n"), BAD},
-		/* a name that merely resembles */
-		{BYTES(POST H "Transfer_Encoding: chunked\r\n\r\n"), OK},
+		/* names that resemble: to CGI they are the same */
+		{BYTES(POST H "Transfer_Encoding: chunked\r\n\r\n"), BAD},
+		{BYTES(POST H "content_length: 7\r\n\r\n"), BAD},
+		{BYTES(POST H "Proxy_Connection: close\r\n\r\n"), BAD},
+		{BYTES(POST H "Content_Type: a/b\r\n\r\n"), OK},
+		{BYTES(POST H "X_Y: 1\r\n\r\n"), OK},
 		{BYTES(POST H "X-Content-Length: 7\r\n\r\n"), OK},
 	};
 

@@ -46,7 +46,8 @@ static void test_requests(void **state)
 		 "GET /a?b=c HTTP/1.1\r\nHost: h.test\r\nx-A: 1\r\nX-a: 2\r\nCookie: "
 		 "\xc3\xa9\r\nEmpty: \r\n\r\n"},
 		{GET "Content-Length: 007\r\nX: 1\r\n\r\n",
-		 "GET /a?b=c HTTP/1.1\r\nHost: h.test\r\nX: 1\r\nContent-Length: 7\r\n\r\n"},
+		 "GET /a?b=c HTTP/1.1\r\nHost: h.test\r\nX: 1\r\nContent-Length: 7\r\n"
+		 "Connection: close\r\n\r\n"},
 		{"POST http://h.test/ HTTP/1.1\r\nHost: h.test\r\nContent-Length: 0\r\n\r\n",
 		 "POST / HTTP/1.1\r\nHost: h.test\r\nContent-Length: 0\r\n\r\n"},
 		{"POST http://h.test/ HTTP/1.1\r\nHost: h.test\r\n\r\n",

@@ -150,8 +150,12 @@ static void test_kinds(void **state)
 		    field_kind(str_from(upper, n)) != rows[i].kind)
 			fail_msg("%s is of another kind", rows[i].name);
 		assert_int_equal(field_may_trail(str_from_c(rows[i].name)),
-				 rows[i].kind == FIELD_PLAIN);
+				 field_kind_folded(str_from_c(rows[i].name)) == FIELD_PLAIN);
 	}
+	assert_int_equal(field_kind_folded(STR("CONTENT_length")), FIELD_CONTENT_LENGTH);
+	assert_int_equal(field_kind_folded(STR("x_http-method_override")), FIELD_CONTROL);
+	assert_int_equal(field_kind_folded(STR("proxy_and-a-name-that-is-long")), FIELD_HOP);
+	assert_int_equal(field_kind_folded(STR("X_Y")), FIELD_PLAIN);
 	assert_true(field_is_framing(FIELD_HOST));
 	assert_true(field_is_framing(FIELD_CONTENT_LENGTH));
 	assert_false(field_is_framing(FIELD_PLAIN));

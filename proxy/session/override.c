@@ -1,0 +1,249 @@
+/*
+ * See override.h. Names compare as broadly as a server might read them: without case, and with `_`
+ * for `-` (CGI makes the two one).
+ */
+#include "proxy/session/override.h"
+
+#include "logging/attrs.h"
+#include "logging/limits.h"
+
+enum what { NOTHING, METHOD, PATH, HOST, FORWARDED };
+
+/* "_method" is a key of the query alone, but as a field it does no harm here. */
+static const struct {
+	struct str name;
+	enum what what;
+} names[] = {
+	{{"x-http-method-override", 22}, METHOD},
+	{{"x-http-method", 13}, METHOD},
+	{{"x-method-override", 17}, METHOD},
+	{{"-method", 7}, METHOD},
+	{{"x-original-url", 14}, PATH},
+	{{"x-rewrite-url", 13}, PATH},
+	{{"x-override-url", 14}, PATH},
+	{{"x-original-uri", 14}, PATH},
+	{{"x-http-destinationurl", 21}, PATH},
+	{{"x-forwarded-host", 16}, HOST},
+	{{"x-original-host", 15}, HOST},
+	{{"x-host", 6}, HOST},
+	{{"x-http-host-override", 20}, HOST},
+	{{"x-forwarded-server", 18}, HOST},
+	{{"forwarded", 9}, FORWARDED},
+};
+
+#define NAME_MAX_BYTES 22
+
+struct check {
+	/* borrowed */
+	const struct policy *policy;
+	const struct policy_request *q;
+	const struct url *url;
+	struct policy_decision *d;
+	struct err *e;
+	/* plain */
+	bool method, path; /* both together ask for a request that nobody was asked about */
+};
+
+static char fold(char c)
+{
+	return c == '_' ? '-' : c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+static enum what what_is(struct str name)
+{
+	/* Most names are dismissed at their first byte. */
+	if (name.n < 6 || name.n > NAME_MAX_BYTES ||
+	    (fold(name.p[0]) != 'x' && fold(name.p[0]) != 'f' && fold(name.p[0]) != '-'))
+		return NOTHING;
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		size_t k = 0;
+
+		if (names[i].name.n != name.n)
+			continue;
+		while (k < name.n && fold(name.p[k]) == names[i].name.p[k])
+			k++;
+		if (k == name.n)
+			return names[i].what;
+	}
+	return NOTHING;
+}
+
+static int refuse(struct check *c, enum reason why, const char *what, struct str value)
+{
+	*c->d = (struct policy_decision){.reason = why};
+	return err_reason(c->e, why, "%s %.*s", what, value.n > 200 ? 200 : (int)value.n,
+			  value.p ? value.p : "");
+}
+
+static int decide(struct check *c, const struct policy_request *as, const char *what,
+		  struct str value)
+{
+	struct policy_decision d;
+
+	policy_decide(c->policy, as, &d);
+	if (d.allow)
+		return 0;
+	(void)refuse(c, d.reason, what, value);
+	c->d->rule = d.rule;
+	return -1;
+}
+
+/* Frameworks put the method into upper case, some read a list: every element has to be admitted. */
+static int check_method(struct check *c, struct str value)
+{
+	c->method = true;
+	while (value.p) {
+		struct str one = str_trim_ows(str_split(&value, ','));
+		struct policy_request as = *c->q;
+		char upper[LIMIT_METHOD_BYTES];
+
+		if (one.n > sizeof(upper))
+			return refuse(c, REASON_NO_RULE, "no rule allows the method", one);
+		for (size_t i = 0; i < one.n; i++)
+			upper[i] = one.p[i] >= 'a' && one.p[i] <= 'z' ? (char)(one.p[i] - 'a' + 'A')
+								      : one.p[i];
+		as.method = str_from(upper, one.n);
+		if (decide(c, &as, "nothing admits the request as one of the method", one) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int check_path(struct check *c, struct str value)
+{
+	struct url u;
+	int rc;
+
+	c->path = true;
+	if (!str_starts(value, STR("/")))
+		return refuse(c, REASON_AMBIGUOUS_URL, "a field asks for another target:", value);
+	rc = url_parse_origin_form(c->url->scheme, &c->url->host, c->url->port, value, &u, NULL);
+	if (rc < 0) {
+		refuse(c, REASON_AMBIGUOUS_URL, "a field asks for another target:", value);
+	} else {
+		struct policy_request as = *c->q;
+
+		as.path = u.path;
+		rc = decide(c, &as, "nothing admits the request as one for", value);
+	}
+	url_clear(&u);
+	return rc;
+}
+
+/* The port says nothing about who is meant. */
+static int check_host(struct check *c, struct str value)
+{
+	while (value.p) {
+		struct str one = str_trim_ows(str_split(&value, ','));
+		struct host host;
+		uint16_t port;
+
+		if (url_parse_host_field(one, c->url->port, &host, &port, NULL) < 0 ||
+		    !host_eq(&host, &c->url->host))
+			return refuse(c, REASON_NAME_MISMATCH,
+				      "a field asks for another host:", one);
+	}
+	return 0;
+}
+
+/* RFC 7239 section 4: `for=...;host="name:port", ...`. */
+static int check_forwarded(struct check *c, struct str value)
+{
+	while (value.p) {
+		struct str element = str_split(&value, ',');
+
+		while (element.p) {
+			struct str pair = str_trim_ows(str_split(&element, ';'));
+			struct str key = str_trim_ows(str_split(&pair, '='));
+
+			if (!str_eq_nocase(key, STR("host")))
+				continue;
+			pair = str_trim_ows(pair);
+			if (pair.n > 1 && pair.p[0] == '"' && pair.p[pair.n - 1] == '"')
+				pair = str_head(str_skip(pair, 1), pair.n - 2);
+			if (check_host(c, pair.p ? pair : STR("")) < 0)
+				return -1;
+		}
+	}
+	return 0;
+}
+
+static int check_one(struct check *c, enum what what, struct str value)
+{
+	switch (what) {
+	case METHOD: return check_method(c, value.p ? value : STR(""));
+	case PATH: return check_path(c, value);
+	case HOST: return check_host(c, value.p ? value : STR(""));
+	case FORWARDED: return check_forwarded(c, value);
+	case NOTHING: return 0;
+	}
+	return 0;
+}
+
+static int hex_value(char ch)
+{
+	if (ch >= '0' && ch <= '9')
+		return ch - '0';
+	ch = fold(ch);
+	return ch >= 'a' && ch <= 'f' ? ch - 'a' + 10 : -1;
+}
+
+/* Decoded into buf as far as it fits; a longer one is nothing that is looked for here. */
+static struct str decoded(struct str s, char *buf, size_t size)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < s.n && n < size; i++) {
+		if (s.p[i] == '%' && i + 2 < s.n && hex_value(s.p[i + 1]) >= 0 &&
+		    hex_value(s.p[i + 2]) >= 0) {
+			buf[n++] = (char)(hex_value(s.p[i + 1]) << 4 | hex_value(s.p[i + 2]));
+			i += 2;
+		} else {
+			buf[n++] = s.p[i];
+		}
+	}
+	return str_from(buf, n);
+}
+
+/* Method overrides are read from the query too; the other kinds are fields alone. */
+static int check_query(struct check *c)
+{
+	struct str rest = c->url->query;
+
+	if (!c->url->has_query)
+		return 0;
+	for (size_t at = 0; at < rest.n;) {
+		char key_mem[NAME_MAX_BYTES + 1], value_mem[4 * LIMIT_METHOD_BYTES];
+		struct str pair, key;
+		size_t end = at;
+
+		while (end < rest.n && rest.p[end] != '&' && rest.p[end] != ';')
+			end++;
+		pair = str_from(rest.p + at, end - at);
+		at = end + 1;
+		key = decoded(str_split(&pair, '='), key_mem, sizeof(key_mem));
+		if (what_is(key) == METHOD &&
+		    check_method(c, decoded(pair, value_mem, sizeof(value_mem))) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+int override_check(const struct policy *p, const struct request *r, const struct policy_request *q,
+		   struct policy_decision *d, struct err *e)
+{
+	struct check c = {.policy = p, .q = q, .url = &r->url, .d = d, .e = e};
+
+	for (size_t i = 0; i < r->fields.n; i++) {
+		const struct field *f = &r->fields.v[i];
+
+		if (check_one(&c, what_is(f->name), f->value) < 0)
+			return -1;
+	}
+	if (check_query(&c) < 0)
+		return -1;
+	if (c.method && c.path)
+		return refuse(&c, REASON_AMBIGUOUS_URL,
+			      "fields ask for another method and another target at once", STR_NONE);
+	return 0;
+}
