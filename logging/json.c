@@ -198,6 +198,32 @@ void json_key(struct json *j, const char *key)
 	j->need_comma = false;
 }
 
+void json_key_literal(struct json *j, struct str quoted)
+{
+	char *p = strbuf_reserve(j->out, quoted.n + 1);
+	size_t comma = j->need_comma ? 1 : 0;
+
+	j->need_comma = false;
+	if (!p) {
+		strbuf_add(j->out, comma ? STR(",") : STR_NONE);
+		strbuf_add(j->out, quoted);
+		return;
+	}
+	*p = ',';
+	memcpy(p + comma, quoted.p, quoted.n);
+	p[comma + quoted.n] = '\0';
+	j->out->len += comma + quoted.n;
+}
+
+void json_members(struct json *j, struct str members)
+{
+	if (members.n == 0)
+		return;
+	separate(j);
+	strbuf_add(j->out, members);
+	j->need_comma = true;
+}
+
 void json_str(struct json *j, struct str s)
 {
 	json_str_max(j, s, SIZE_MAX);

@@ -23,6 +23,12 @@ void json_open(struct json *j, char bracket);  /* '{' or '[' */
 void json_close(struct json *j, char bracket); /* '}' or ']' */
 void json_key(struct json *j, const char *key);
 void json_str(struct json *j, struct str s);
+/* A key that is a literal, given with its quotes and colon (JSON_KEY): nothing of it is looked at.
+ */
+#define JSON_KEY(name) STR("\"" name "\":")
+void json_key_literal(struct json *j, struct str quoted);
+/* Text that is JSON already: members of the object that is open, without a comma at either end. */
+void json_members(struct json *j, struct str members);
 /* At most max bytes of s; a longer one is cut on a character boundary and ends in "[cut]". */
 void json_str_max(struct json *j, struct str s, size_t max);
 void json_u64(struct json *j, uint64_t n);

@@ -66,6 +66,18 @@ static const char *second_text(time_t second)
 	return text;
 }
 
+static void put_word(struct json *j, struct str key, struct str s)
+{
+	json_key_literal(j, key);
+	json_str(j, s);
+}
+
+static void put_number(struct json *j, struct str key, uint64_t n)
+{
+	json_key_literal(j, key);
+	json_u64(j, n);
+}
+
 static void put_time(struct json *j, struct timespec t)
 {
 	char text[SECOND_LEN + 8];
@@ -76,15 +88,15 @@ static void put_time(struct json *j, struct timespec t)
 	text[SECOND_LEN] = '.';
 	put_digits(text + SECOND_LEN + 1, (unsigned)(t.tv_nsec / 1000), 6);
 	text[SECOND_LEN + 7] = 'Z';
-	json_kv_str(j, "time", str_from(text, sizeof(text)));
+	put_word(j, JSON_KEY("time"), str_from(text, sizeof(text)));
 }
 
 /* An absent value is left out. */
-static void put_value(struct json *j, const char *key, struct str s, size_t cap)
+static void put_value(struct json *j, struct str key, struct str s, size_t cap)
 {
 	if (s.n == 0)
 		return;
-	json_key(j, key);
+	json_key_literal(j, key);
 	json_str_max(j, s, cap);
 }
 
@@ -95,19 +107,19 @@ static void put_query(struct json *j, struct str query, size_t cap)
 
 	strbuf_init_fixed(&redacted, mem, sizeof(mem));
 	record_redact_query(query, &redacted);
-	json_key(j, "query");
+	json_key_literal(j, JSON_KEY("query"));
 	json_str_max(j, strbuf_str(&redacted), cap);
 }
 
 /* Microseconds as milliseconds with up to three decimals: a JSON number, no float on the way. */
-static void put_ms(struct json *j, const char *key, int64_t us)
+static void put_ms(struct json *j, struct str key, int64_t us)
 {
 	char fraction[4] = ".000";
 	size_t n = sizeof(fraction);
 
 	if (us < 0)
 		return;
-	json_kv_u64(j, key, (uint64_t)us / 1000);
+	put_number(j, key, (uint64_t)us / 1000);
 	put_digits(fraction + 1, (unsigned)(us % 1000), 3);
 	while (n && (fraction[n - 1] == '0' || fraction[n - 1] == '.'))
 		n--;
@@ -119,13 +131,13 @@ static void put_ms_object(struct json *j, const struct record_ms *ms)
 	if (ms->dns_us < 0 && ms->connect_us < 0 && ms->tls_us < 0 && ms->first_byte_us < 0 &&
 	    ms->total_us < 0)
 		return;
-	json_key(j, "ms");
+	json_key_literal(j, JSON_KEY("ms"));
 	json_open(j, '{');
-	put_ms(j, "dns", ms->dns_us);
-	put_ms(j, "connect", ms->connect_us);
-	put_ms(j, "tls", ms->tls_us);
-	put_ms(j, "first_byte", ms->first_byte_us);
-	put_ms(j, "total", ms->total_us);
+	put_ms(j, JSON_KEY("dns"), ms->dns_us);
+	put_ms(j, JSON_KEY("connect"), ms->connect_us);
+	put_ms(j, JSON_KEY("tls"), ms->tls_us);
+	put_ms(j, JSON_KEY("first_byte"), ms->first_byte_us);
+	put_ms(j, JSON_KEY("total"), ms->total_us);
 	json_close(j, '}');
 }
 
@@ -133,13 +145,13 @@ static void put_tls_object(struct json *j, const struct record *r, size_t cap)
 {
 	if (r->tls_sni.n == 0 && r->tls_version.n == 0 && r->tls_alpn.n == 0 && !r->ech)
 		return;
-	json_key(j, "tls");
+	json_key_literal(j, JSON_KEY("tls"));
 	json_open(j, '{');
-	put_value(j, "sni", r->tls_sni, cap);
-	put_value(j, "version", r->tls_version, cap);
-	put_value(j, "alpn", r->tls_alpn, cap);
+	put_value(j, JSON_KEY("sni"), r->tls_sni, cap);
+	put_value(j, JSON_KEY("version"), r->tls_version, cap);
+	put_value(j, JSON_KEY("alpn"), r->tls_alpn, cap);
 	if (r->ech) {
-		json_key(j, "ech");
+		json_key_literal(j, JSON_KEY("ech"));
 		json_bool(j, true);
 	}
 	json_close(j, '}');
@@ -147,55 +159,55 @@ static void put_tls_object(struct json *j, const struct record *r, size_t cap)
 
 static void put_request(struct json *j, const struct record *r, size_t cap)
 {
-	put_value(j, "id", r->id, cap);
-	put_value(j, "sandbox", r->sandbox, cap);
-	put_value(j, "client", r->client, cap);
-	put_value(j, "listener", r->listener, cap);
-	put_value(j, "method", r->method, cap);
-	put_value(j, "scheme", r->scheme, cap);
-	put_value(j, "host", r->host, cap);
+	put_value(j, JSON_KEY("id"), r->id, cap);
+	put_value(j, JSON_KEY("sandbox"), r->sandbox, cap);
+	put_value(j, JSON_KEY("client"), r->client, cap);
+	put_value(j, JSON_KEY("listener"), r->listener, cap);
+	put_value(j, JSON_KEY("method"), r->method, cap);
+	put_value(j, JSON_KEY("scheme"), r->scheme, cap);
+	put_value(j, JSON_KEY("host"), r->host, cap);
 	if (r->port)
-		json_kv_u64(j, "port", r->port);
+		put_number(j, JSON_KEY("port"), r->port);
 	if (r->has_path || r->path.n) {
-		json_key(j, "path");
+		json_key_literal(j, JSON_KEY("path"));
 		json_str_max(j, r->path, cap);
 	}
 	if (r->has_query || r->query.n)
 		put_query(j, r->query, cap);
-	put_value(j, "http", r->http, cap);
+	put_value(j, JSON_KEY("http"), r->http, cap);
 }
 
 static void put_decision(struct json *j, const struct record *r, size_t cap)
 {
 	if (r->has_decision)
-		json_kv_str(j, "decision", r->allow ? STR("allow") : STR("deny"));
+		put_word(j, JSON_KEY("decision"), r->allow ? STR("allow") : STR("deny"));
 	if (r->reason != REASON_NONE)
-		json_kv_str(j, "reason", str_from_c(reason_word(r->reason)));
-	put_value(j, "rule", r->rule, cap);
-	put_value(j, "rule_at", r->rule_at, cap);
-	put_value(j, "policy", r->policy, cap);
-	put_value(j, "policy_version", r->policy_version, cap);
-	put_value(j, "credential", r->credential, cap);
+		put_word(j, JSON_KEY("reason"), str_from_c(reason_word(r->reason)));
+	put_value(j, JSON_KEY("rule"), r->rule, cap);
+	put_value(j, JSON_KEY("rule_at"), r->rule_at, cap);
+	put_value(j, JSON_KEY("policy"), r->policy, cap);
+	put_value(j, JSON_KEY("policy_version"), r->policy_version, cap);
+	put_value(j, JSON_KEY("credential"), r->credential, cap);
 	if (r->credential_stripped) {
-		json_key(j, "credential_stripped");
+		json_key_literal(j, JSON_KEY("credential_stripped"));
 		json_bool(j, true);
 	}
 }
 
 static void put_outcome(struct json *j, const struct record *r, size_t cap)
 {
-	put_value(j, "upstream", r->upstream, cap);
+	put_value(j, JSON_KEY("upstream"), r->upstream, cap);
 	if (r->status)
-		json_kv_u64(j, "status", r->status);
+		put_number(j, JSON_KEY("status"), r->status);
 	if (r->has_bytes) {
-		json_kv_u64(j, "bytes_out", r->bytes_out);
-		json_kv_u64(j, "bytes_in", r->bytes_in);
+		put_number(j, JSON_KEY("bytes_out"), r->bytes_out);
+		put_number(j, JSON_KEY("bytes_in"), r->bytes_in);
 	}
 	if (r->has_ms)
 		put_ms_object(j, &r->ms);
 	put_tls_object(j, r, cap);
-	put_value(j, "error", r->error, cap);
-	put_value(j, "error_detail", r->error_detail, cap);
+	put_value(j, JSON_KEY("error"), r->error, cap);
+	put_value(j, JSON_KEY("error_detail"), r->error_detail, cap);
 }
 
 /* The groups are only for the reader of this file: together they are the order of the README. */
@@ -206,12 +218,29 @@ static void put_record(const struct record *r, struct strbuf *out, size_t cap)
 	json_init(&j, out);
 	json_open(&j, '{');
 	put_time(&j, r->time);
-	json_kv_str(&j, "event", str_from_c(record_event_word(r->event)));
-	put_request(&j, r, cap);
-	put_decision(&j, r, cap);
+	put_word(&j, JSON_KEY("event"), str_from_c(record_event_word(r->event)));
+	if (r->same.n > 0 && cap == value_caps[0]) {
+		json_members(&j, r->same);
+	} else {
+		put_request(&j, r, cap);
+		put_decision(&j, r, cap);
+	}
 	put_outcome(&j, r, cap);
 	json_close(&j, '}');
 	strbuf_addc(out, '\n');
+}
+
+int record_format_same(const struct record *r, struct strbuf *out)
+{
+	struct json j;
+
+	json_init(&j, out);
+	put_request(&j, r, value_caps[0]);
+	put_decision(&j, r, value_caps[0]);
+	if (!out->overflowed)
+		return 0;
+	strbuf_reset(out);
+	return -1;
 }
 
 int record_format(const struct record *r, struct strbuf *out)

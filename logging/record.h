@@ -61,12 +61,18 @@ struct record {
 	bool ech;
 	struct str error;	 /* a reason word */
 	struct str error_detail; /* for people: what exactly failed */
+	struct str same;	 /* from record_format_same; empty: none */
 };
 
 /* Appends one line with its '\n' to out. The result is valid JSON whatever the slices hold, and at
  * most LIMIT_RECORD_BYTES long: longer values are cut and marked "[cut]". 0, or -1 when out had no
  * room (then out is as before). Keys come in the order of logging/README.md. */
 int record_format(const struct record *r, struct strbuf *out);
+
+/* The members from `id` to `credential_stripped` alone, which the start and the end of a request
+ * have in common: formatted once, given back as `same` of the second record, whose own such members
+ * are then not looked at (except for a line that is too long and must be cut). -1: out is empty. */
+int record_format_same(const struct record *r, struct strbuf *out);
 
 /* Writes query with the values of secret-looking keys as [redacted]: keys compare without case and
  * after percent-decoding (token, key, secret, password, sig, signature, credential, code, ... as a

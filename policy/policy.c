@@ -380,7 +380,10 @@ int policy_check_addr(const struct rule *r, const struct ipaddr *a, const struct
 
 void rule_add_at(const struct rule *r, struct strbuf *out)
 {
-	strbuf_addf(out, "%s:%u", r->file, r->line);
+	/* No printf: this is done for each request. */
+	strbuf_adds(out, r->file);
+	strbuf_addc(out, ':');
+	strbuf_addu(out, r->line);
 }
 
 void target_add(const struct target *t, struct strbuf *out)

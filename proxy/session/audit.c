@@ -12,12 +12,7 @@ void audit_init(struct record *r, struct audit_mem *m, enum record_event event)
 	r->ms = (struct record_ms){RECORD_MS_NONE, RECORD_MS_NONE, RECORD_MS_NONE, RECORD_MS_NONE,
 				   RECORD_MS_NONE};
 	m->upstream[0] = '\0';
-	strbuf_init(&m->rule_at, 4096);
-}
-
-void audit_clear(struct audit_mem *m)
-{
-	strbuf_clear(&m->rule_at);
+	strbuf_init_fixed(&m->rule_at, m->rule_at_mem, sizeof(m->rule_at_mem));
 }
 
 void audit_caller(struct record *r, const struct caller *c, const struct identity *id)
@@ -90,11 +85,12 @@ void audit_upstream(struct record *r, struct audit_mem *m, const struct ipaddr *
 	if (a->family == 0)
 		return;
 	ipaddr_format(a, text);
-	strbuf_init(&b, sizeof(m->upstream));
-	strbuf_addf(&b, a->family == 6 ? "[%s]:%u" : "%s:%u", text, port);
-	memcpy(m->upstream, strbuf_cstr(&b), b.len + 1);
-	strbuf_clear(&b);
-	r->upstream = str_from_c(m->upstream);
+	strbuf_init_fixed(&b, m->upstream, sizeof(m->upstream));
+	strbuf_adds(&b, a->family == 6 ? "[" : "");
+	strbuf_adds(&b, text);
+	strbuf_adds(&b, a->family == 6 ? "]:" : ":");
+	strbuf_addu(&b, port);
+	r->upstream = strbuf_str(&b);
 }
 
 void audit_decision(struct record *r, bool allow, enum reason reason)

@@ -11,11 +11,11 @@
 /* Text that a record borrows while it is formatted. */
 struct audit_mem {
 	char upstream[80];
+	char rule_at_mem[1024];
 	struct strbuf rule_at;
 };
 
 void audit_init(struct record *r, struct audit_mem *m, enum record_event event);
-void audit_clear(struct audit_mem *m);
 
 /* listener, client, sandbox, policy, policy_version, http, tls. */
 void audit_caller(struct record *r, const struct caller *c, const struct identity *id);

@@ -105,7 +105,6 @@ static void record_denied(struct client *c, enum record_event event, const char 
 	audit_decision(&r, false, e->reason);
 	r.error_detail = str_from_c(e->text);
 	(void)worker_log(c->worker, &r, false);
-	audit_clear(&m);
 }
 
 /* ---- the end ---- */
@@ -625,7 +624,6 @@ void client_refuse(struct worker_listener *wl, int fd, const struct listener_pee
 	r.status = (unsigned)reason_status(why);
 	r.error_detail = reply.detail;
 	(void)worker_log(wl->worker, &r, false);
-	audit_clear(&m);
 	strbuf_init(&b, 4096);
 	reply_write(&reply, &b);
 	/* One try: a client that does not take it loses the answer, not we the descriptor. */

@@ -10,6 +10,7 @@
 #include "logging/log.h"
 #include "proxy/credentials/inject.h"
 #include "proxy/session/audit.h"
+#include "proxy/session/override.h"
 #include "proxy/session/route.h"
 #include "proxy/session/upstream.h"
 
@@ -20,6 +21,7 @@ struct exchange {
 	struct injection injection;
 	struct timer timer;
 	char *pool_key;
+	struct strbuf same;	  /* what both records say alike */
 	struct stream *connected; /* between the route's end and the upstream's birth */
 	/* counted */
 	struct snapshot *snapshot;
@@ -118,8 +120,9 @@ static uint64_t record_start(struct exchange *x)
 
 	fill(x, &r, &m, RECORD_REQUEST_START);
 	audit_decision(&r, true, REASON_NONE);
+	(void)record_format_same(&r, &x->same);
+	r.same = strbuf_str(&x->same);
 	ticket = worker_log(x->worker, &r, false);
-	audit_clear(&m);
 	return ticket;
 }
 
@@ -138,6 +141,7 @@ static void record_last(struct exchange *x)
 	r.has_ms = true;
 	if (x->recorded) {
 		audit_decision(&r, true, REASON_NONE);
+		r.same = strbuf_str(&x->same);
 		r.has_bytes = true;
 		r.bytes_out = x->bytes_out;
 		r.bytes_in = x->bytes_in;
@@ -147,7 +151,6 @@ static void record_last(struct exchange *x)
 		r.error_detail = str_from_c(x->error.text);
 	}
 	(void)worker_log(x->worker, &r, x->recorded);
-	audit_clear(&m);
 }
 
 /* ---- the end ---- */
@@ -158,6 +161,7 @@ static void free_exchange(void *obj)
 
 	snapshot_unref(x->snapshot);
 	injection_clear(&x->injection);
+	strbuf_clear(&x->same);
 	free(x->pool_key);
 	free(x);
 }
@@ -261,37 +265,22 @@ static int make_pool_key(struct exchange *x)
 	/* Everything under which the connection was judged: another sandbox, policy or rule finds
 	 * nothing here, so no identity and no address judgement is ever shared. */
 	strbuf_init(&b, 2048);
-	strbuf_addf(&b, "%s|%s|%u|%s|%s|%u|", scheme_word(u->scheme), u->host.text, u->port,
-		    policy_name(x->identity.policy), policy_version(x->identity.policy),
-		    x->rule->order);
+	strbuf_adds(&b, scheme_word(u->scheme));
+	strbuf_addc(&b, '|');
+	strbuf_add(&b, host_str(&u->host));
+	strbuf_addc(&b, '|');
+	strbuf_addu(&b, u->port);
+	strbuf_addc(&b, '|');
+	strbuf_adds(&b, policy_name(x->identity.policy));
+	strbuf_addc(&b, '|');
+	strbuf_adds(&b, policy_version(x->identity.policy));
+	strbuf_addc(&b, '|');
+	strbuf_addu(&b, x->rule->order);
+	strbuf_addc(&b, '|');
 	strbuf_add(&b, x->identity.sandbox);
 	x->pool_key = strbuf_take(&b);
 	strbuf_clear(&b);
 	return x->pool_key ? 0 : -1;
-}
-
-/* Fields by which a server may be told to take the request for one of another method: it has to be
- * admitted under that method too, or `methods:` would be a fence with a gate in it. */
-static void decide_override(struct exchange *x, const struct policy_request *q,
-			    struct policy_decision *d)
-{
-	static const struct str names[] = {{"X-HTTP-Method-Override", 22},
-					   {"X-HTTP-Method", 13},
-					   {"X-Method-Override", 17}};
-
-	for (size_t i = 0; i < ARRAY_LEN(names); i++)
-		for (size_t k = 0; k < x->request->fields.n && d->allow; k++) {
-			const struct field *f = &x->request->fields.v[k];
-			struct policy_request as = *q;
-			const struct rule *rule = d->rule;
-
-			if (!str_eq_nocase(f->name, names[i]))
-				continue;
-			as.method = f->value;
-			policy_decide(x->identity.policy, &as, d);
-			if (d->allow)
-				d->rule = rule; /* the request's own rule goes on deciding */
-		}
 }
 
 static int admit(struct exchange *x, struct err *e)
@@ -732,6 +721,7 @@ struct exchange *exchange_new(struct worker *w, struct downstream *d, const stru
 				   RECORD_MS_NONE};
 	record_new_id(x->id);
 	injection_init(&x->injection);
+	strbuf_init(&x->same, LIMIT_RECORD_BYTES);
 	if (timer_init(&x->timer, w->loop, on_timer, x) < 0 ||
 	    route_init(&x->route, w, x->snapshot, NULL, &r->url.host, r->url.port, x) < 0) {
 		timer_clear(&x->timer);

@@ -84,7 +84,6 @@ static uint64_t record_start(struct tunnel *t)
 	fill(t, &r, &m, RECORD_TUNNEL_START);
 	audit_decision(&r, true, REASON_NONE);
 	ticket = worker_log(t->worker, &r, false);
-	audit_clear(&m);
 	return ticket;
 }
 
@@ -109,7 +108,6 @@ static void record_last(struct tunnel *t)
 		r.error_detail = str_from_c(t->error.text);
 	}
 	(void)worker_log(t->worker, &r, t->recorded);
-	audit_clear(&m);
 }
 
 static void free_tunnel(void *obj)

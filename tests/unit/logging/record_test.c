@@ -281,6 +281,28 @@ static void test_cut(void **state)
 	assert_non_null(strstr(out.data, "\"query\":\"key=[redacted]\""));
 }
 
+/* A line made with the part that was formatted before is the same line. */
+static void test_same_part(void **state)
+{
+	struct record r = full_record();
+	struct strbuf whole, same, again;
+
+	(void)state;
+	r.time = (struct timespec){.tv_sec = 1700000000};
+	strbuf_init(&whole, 1 << 20);
+	strbuf_init(&same, 1 << 20);
+	strbuf_init(&again, 1 << 20);
+	assert_int_equal(record_format(&r, &whole), 0);
+	assert_int_equal(record_format_same(&r, &same), 0);
+	r.same = strbuf_str(&same);
+	r.id = r.host = STR("not looked at");
+	assert_int_equal(record_format(&r, &again), 0);
+	assert_string_equal(strbuf_cstr(&whole), strbuf_cstr(&again));
+	strbuf_clear(&whole);
+	strbuf_clear(&same);
+	strbuf_clear(&again);
+}
+
 static void test_no_room(void **state)
 {
 	struct record r = full_record();
@@ -387,11 +409,12 @@ static void test_speed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_whole_line), cmocka_unit_test(test_readme_keys),
-		cmocka_unit_test(test_absent),	   cmocka_unit_test(test_time),
-		cmocka_unit_test(test_bound),	   cmocka_unit_test(test_cut),
-		cmocka_unit_test(test_no_room),	   cmocka_unit_test(test_events),
-		cmocka_unit_test(test_ids),	   cmocka_unit_test(test_speed),
+		cmocka_unit_test(test_whole_line),  cmocka_unit_test(test_same_part),
+		cmocka_unit_test(test_readme_keys), cmocka_unit_test(test_absent),
+		cmocka_unit_test(test_time),	    cmocka_unit_test(test_bound),
+		cmocka_unit_test(test_cut),	    cmocka_unit_test(test_no_room),
+		cmocka_unit_test(test_events),	    cmocka_unit_test(test_ids),
+		cmocka_unit_test(test_speed),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
