@@ -9,7 +9,7 @@
 #include "policy/index.h"
 #include "policy/load.h"
 
-#define COMPARED_MAX 64 /* entries of one list */
+#define COMPARED_MAX 64 /* entries of one chain */
 
 /* Stands in a path for what only a wildcard matches: no canonical path holds it. */
 #define ANY_TEXT "\x04"
@@ -123,8 +123,10 @@ static bool outdoes(const struct index_entry *a, const struct rule *r, const str
 
 static bool undoes(const struct index_entry *deny, const struct rule *r, const struct target *t)
 {
-	return deny->target->scheme == t->scheme && covers_ports(deny->target, t) &&
-	       covers_methods(deny->rule, r) && covers_path(deny->target->path, t->path);
+	bool has_scheme = deny->target->scheme == t->scheme || deny->target->scheme == SCHEME_TCP;
+
+	return has_scheme && covers_ports(deny->target, t) && covers_methods(deny->rule, r) &&
+	       covers_path(deny->target->path, t->path);
 }
 
 static bool is_tunnel(const struct rule *r, const struct target *t)
@@ -157,34 +159,68 @@ static void doubt_tunnel(struct loader *l, const struct target *t, const struct 
 		deny->line);
 }
 
-/* Compares an allow's target with the entry of a list that speaks of its host. True when it has
- * been told that it never decides: once is enough. */
-static bool doubt_allow(struct loader *l, const struct index_entry *en, const struct rule *r,
-			const struct target *t)
+/* True when the target has been told that it admits nothing: once is enough. */
+static bool doubt_by_denies(struct loader *l, const struct index_list *list, const struct rule *r,
+			    const struct target *t)
 {
-	if (en->rule->effect == RULE_DENY) {
+	size_t left = COMPARED_MAX;
+
+	for (const struct index_entry *en = list->denies; en && left > 0;
+	     en = en->next_match, left--) {
 		if (is_tunnel(r, t) && closes(en->rule, en->target, t))
 			doubt_tunnel(l, t, en->rule);
 		if (!undoes(en, r, t))
-			return false;
+			continue;
 		fault_warn(l->f, t->line, t->col,
 			   "this never admits anything: the deny in line %u covers it",
 			   en->target->line);
 		return true;
 	}
-	if (!is_earlier(en, r, t) || !outdoes(en, r, t))
+	return false;
+}
+
+/* The same for an earlier allow that decides in the target's place. */
+static bool doubt_by(struct loader *l, const struct index_entry *en, const struct rule *r,
+		     const struct target *t)
+{
+	if (en->target == t || en->rule->effect == RULE_DENY || !is_earlier(en, r, t) ||
+	    !outdoes(en, r, t))
 		return false;
 	fault_warn(l->f, t->line, t->col, "this never decides: line %u covers it",
 		   en->target->line);
 	return true;
 }
 
-static void doubt_deny(struct loader *l, const struct index_entry *en, const struct rule *r,
-		       const struct target *t)
+/* Who covers the target's path begins as that does; who opens TLS where the target does not, or
+ * the other way round, is among the kinds. */
+static bool doubt_by_allows(struct loader *l, const struct index *x, const struct index_list *list,
+			    const struct rule *r, const struct target *t)
 {
-	if (en->rule->effect == RULE_ALLOW && is_tunnel(en->rule, en->target) &&
-	    closes(r, t, en->target))
-		doubt_tunnel(l, en->target, r);
+	const struct index_entry *chains[INDEX_CHAINS_MAX];
+	struct str path = t->path ? pattern_str(t->path) : STR("");
+	size_t n = index_allows(x, list, path, chains), left = COMPARED_MAX;
+
+	for (size_t i = 0; i < n; i++)
+		for (const struct index_entry *en = chains[i]; en && left > 0;
+		     en = en->next_match, left--)
+			if (doubt_by(l, en, r, t))
+				return true;
+	left = COMPARED_MAX;
+	for (const struct index_entry *en = list->kinds; en && left > 0; en = en->next_kind, left--)
+		if (en->rule->tls != r->tls && doubt_by(l, en, r, t))
+			return true;
+	return false;
+}
+
+static void doubt_tunnels_beside(struct loader *l, const struct index_list *list,
+				 const struct rule *deny, const struct target *t)
+{
+	size_t left = COMPARED_MAX;
+
+	for (const struct index_entry *en = list->kinds; en && left > 0; en = en->next_kind, left--)
+		if (en->rule->effect == RULE_ALLOW && is_tunnel(en->rule, en->target) &&
+		    closes(deny, t, en->target))
+			doubt_tunnel(l, en->target, deny);
 }
 
 /* The lists that cover the target's host: for a wildcard those of its own and of shorter suffixes.
@@ -211,17 +247,11 @@ static void doubt_target(struct loader *l, const struct index *x, const struct r
 	size_t n = find_lists(x, t, lists);
 
 	for (size_t i = 0; i < n; i++) {
-		size_t left = COMPARED_MAX;
-
-		for (const struct index_entry *en = lists[i]->all; en && left > 0;
-		     en = en->next, left--) {
-			if (en->target == t)
-				continue;
-			if (r->effect == RULE_DENY)
-				doubt_deny(l, en, r, t);
-			else if (doubt_allow(l, en, r, t))
-				return;
-		}
+		if (r->effect == RULE_DENY)
+			doubt_tunnels_beside(l, lists[i], r, t);
+		else if (doubt_by_denies(l, lists[i], r, t) ||
+			 doubt_by_allows(l, x, lists[i], r, t))
+			return;
 	}
 }
 

@@ -541,8 +541,7 @@ static void test_sections(void **state)
 		 {"2:12: the policy `a b`: a name has letters"}},
 		{"version: 1\npolicies: {p: {rulez: [{allow: a.test}]}}\n",
 		 {"2:16: unknown key `rulez` (did you mean `rules`?)"}},
-#define TESTS(t) "version: 1\npolicies: {p: {rules: [{allow: a.test}], tests: " t "}}\n" /* 2:51   \
-											  */
+#define TESTS(t) "version: 1\npolicies: {p: {rules: [{allow: a.test}], tests: " t "}}\n"
 		{TESTS("[]"), {"2:49: `tests` is an empty list"}},
 		{TESTS("[x]"), {"2:50: a test must be a map"}},
 		{TESTS("[{expect: allow}]"), {"2:50: a test needs `expect` (allow or deny) and"}},
@@ -615,6 +614,8 @@ static void test_doubts(void **state)
 		{RULES(R("allow: a.test/x/y") R("deny: a.test/x/**")),
 		 {"5:16: warning: this never admits anything: the deny in line 6 covers it"}},
 		{RULES(R("deny: '*.x.test'") R("allow: a.x.test")),
+		 {"6:16: warning: this never admits anything: the deny in line 5"}},
+		{RULES(R("deny: tcp://a.test:443") R("allow: a.test/x")),
 		 {"6:16: warning: this never admits anything: the deny in line 5"}},
 		{RULES(R("allow: a.test/**") R("deny: a.test/x/**")), {NULL}},
 		{RULES(R("allow: a.test") R("{deny: a.test, methods: [POST]}")), {NULL}},
