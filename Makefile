@@ -114,7 +114,7 @@ asan: test-deps
 	@ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1 \
 		$(MAKE) --no-print-directory BUILD=build-asan OPT="$(ASAN)" unit integration
 tsan: test-deps
-	@TSAN_OPTIONS=halt_on_error=0:second_deadlock_stack=1 \
+	@TSAN_OPTIONS=halt_on_error=0:second_deadlock_stack=1:suppressions=$(abspath tests/tsan.supp) \
 		$(MAKE) --no-print-directory BUILD=build-tsan OPT="$(TSAN)" unit integration
 
 .PHONY: strace

@@ -120,7 +120,7 @@ static enum clienthello_result assemble(struct str in, struct message *m, struct
 	m->len = 0;
 	m->need = MSG_HEAD;
 	while (m->len < MSG_HEAD || m->len < m->need) {
-		size_t used;
+		size_t used = 0;
 		enum clienthello_result rc = take_record(m, str_skip(seen, at), &used, e);
 
 		if (rc == CLIENTHELLO_MORE && in.n >= RAW_MAX)
