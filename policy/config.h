@@ -107,8 +107,8 @@ int config_load_file(const char *path, struct config **ret, struct faults *f) AT
 int config_load_text(const char *file, struct str text, struct config **ret,
 		     struct faults *f) ATTR_NODISCARD;
 /* `run --allow TARGET`: a rule for each target behind those of c's only policy (more than one: a
- * fault); c NULL: a config with a policy `default` of only that. Faults name the flag. Their rules
- * say `--allow:N` as their place. */
+ * fault); c NULL: a config with a policy `default` of only that. Not to be given what it returned:
+ * targets do not add up. Faults name the flag. Their rules say `--allow:N` as their place. */
 int config_with_allows(struct config *c, const char *const *targets, size_t targets_n,
 		       struct config **ret, struct faults *f) ATTR_NODISCARD;
 struct config *config_ref(struct config *c);

@@ -670,6 +670,9 @@ static void test_all_at_once(void **state)
 		{"version: 1\nversio: 2\npolicies:\n  default:\n    rules:\n      - allow: [a.test",
 		 {"2:1: unknown key `versio` (did you mean `version`?)",
 		  "6:16: a `[` that is not"}},
+		/* behind a second document the first is judged as a whole */
+		{"policies: {p: {rules: [{allow: a.test}]}}\n---\nversion: 1\n",
+		 {"1:1: `version` is missing", "2:1: a second document"}},
 		/* one mistake behind an alias is one fault */
 		{"version: 1\npolicies:\n  a: &p\n    rules: [{allow: '*x'}]\n  b: *p\n  c: *p\n",
 		 {"4:21: the host `*x`"}},
