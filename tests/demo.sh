@@ -110,7 +110,8 @@ received()
 	printf 'key-arrived\t%s\n' "$(received "$key")"
 	printf 'loot\t%s\n' "$(leaks work/loot ORIGIN=api.test)"
 	printf 'log-clean\t%s\n' "$(leaks audit/audit.jsonl '"credential":"token"')"
-	printf 'log-whole\t%s\n' "$("$stile" log audit/audit.jsonl 2>&1 | grep -c 'request\.\(deny\|start\)\|tunnel\.deny') requests"
+	requests=$("$stile" log audit/audit.jsonl 2>&1 | grep -cE 'request\.(deny|start)|tunnel\.deny')
+	printf 'log-whole\t%s requests\n' "$requests"
 } >>work/results
 
 failed=0

@@ -209,8 +209,9 @@ def test_every_command_is_documented():
     out = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=10).stdout.split()
     assert sorted(out) == sorted([*named, "--version", "--help"])
     assert re.findall(r"^\t\t['\"]([a-z]+):", (COMPLETIONS / "_stile").read_text(), re.M) == named
-    assert re.search(r"^set -l commands (.*)$", (COMPLETIONS / "stile.fish").read_text(), re.M).group(1).split() == named
-    assert re.findall(r"^complete -c stile .* -a (\w+) -d", (COMPLETIONS / "stile.fish").read_text(), re.M) == named
+    fish = (COMPLETIONS / "stile.fish").read_text()
+    assert re.search(r"^set -l commands (.*)$", fish, re.M).group(1).split() == named
+    assert re.findall(r"^complete -c stile .* -a (\w+) -d", fish, re.M) == named
 
 
 @pytest.mark.parametrize("command", ["run", "serve", "check", "explain", "test", "log", "ca", "help"])
@@ -263,5 +264,6 @@ def test_unit_of_systemd_is_installable(tmp_path):
     (tmp_path / "bin/stile").symlink_to(BIN)
     unit = tmp_path / "stile.service"
     unit.write_text(text.replace("@PREFIX@", str(tmp_path)))
-    got = subprocess.run(["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, timeout=30)
+    got = subprocess.run(["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True,
+                         timeout=30)
     assert "stile.service:" not in got.stderr, got.stderr
