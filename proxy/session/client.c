@@ -30,18 +30,20 @@ void client_goto(struct client *c, enum client_state to)
 {
 	static const unsigned legal[] = {
 		[CLIENT_IDLE] = TO(HEAD) | TO(LINGER) | TO(CLOSED),
-		[CLIENT_HEAD] =
-			TO(IDLE) | TO(EXCHANGE) | TO(PEEK) | TO(TUNNEL) | TO(LINGER) | TO(CLOSED),
-		[CLIENT_EXCHANGE] = TO(IDLE) | TO(LINGER) | TO(CLOSED),
-		[CLIENT_PEEK] = TO(LEAF) | TO(TUNNEL) | TO(IDLE) | TO(LINGER) | TO(CLOSED),
+		[CLIENT_HEAD] = TO(IDLE) | TO(EXCHANGE) | TO(PEEK) | TO(TUNNEL) | TO(REFUSE) |
+				TO(LINGER) | TO(CLOSED),
+		[CLIENT_EXCHANGE] = TO(IDLE) | TO(REFUSE) | TO(LINGER) | TO(CLOSED),
+		[CLIENT_PEEK] =
+			TO(LEAF) | TO(TUNNEL) | TO(IDLE) | TO(REFUSE) | TO(LINGER) | TO(CLOSED),
 		[CLIENT_LEAF] = TO(TLS) | TO(CLOSED) | TO(LINGER),
 		[CLIENT_TLS] = TO(IDLE) | TO(CLOSED),
 		[CLIENT_TUNNEL] = TO(LINGER) | TO(CLOSED),
+		[CLIENT_REFUSE] = TO(LINGER) | TO(CLOSED),
 		[CLIENT_LINGER] = TO(CLOSED),
 		[CLIENT_CLOSED] = 0,
 	};
-	static const char *const names[] = {"idle", "head",   "exchange", "peek",  "leaf",
-					    "tls",  "tunnel", "linger",	  "closed"};
+	static const char *const names[] = {"idle", "head",   "exchange", "peek",   "leaf",
+					    "tls",  "tunnel", "refuse",	  "linger", "closed"};
 
 	if (!(legal[c->state] & 1u << to)) {
 		log_error("client %s: no way from %s to %s", c->peer.text, names[c->state],
@@ -62,6 +64,7 @@ void client_goto(struct client *c, enum client_state to)
 	case CLIENT_LINGER: timer_arm(&c->timer, LIMIT_MS_LINGER); break;
 	case CLIENT_EXCHANGE: /* the exchange's timers */
 	case CLIENT_TUNNEL:   /* the tunnel's */
+	case CLIENT_REFUSE:   /* the worker's, for all that wait for the log */
 	case CLIENT_CLOSED: timer_stop(&c->timer); break;
 	}
 }
@@ -77,8 +80,8 @@ static void note_partial_head(struct client *c)
 
 /* ---- records of what never became an exchange or a tunnel ---- */
 
-static void record_denied(struct client *c, enum record_event event, const char *id,
-			  enum scheme scheme, const struct err *e)
+static uint64_t record_denied(struct client *c, enum record_event event, const char *id,
+			      enum scheme scheme, const struct err *e)
 {
 	struct snapshot *s = c->worker->snapshot;
 	struct identity who = identity_of(c->caller.entrance, s);
@@ -104,7 +107,7 @@ static void record_denied(struct client *c, enum record_event event, const char 
 	}
 	audit_decision(&r, false, e->reason);
 	r.error_detail = str_from_c(e->text);
-	(void)worker_log(c->worker, &r, false);
+	return worker_log(c->worker, &r, false);
 }
 
 /* ---- the end ---- */
@@ -125,6 +128,7 @@ static void free_client(void *obj)
 	request_clear(&c->request);
 	body_reader_clear(&c->body);
 	strbuf_clear(&c->head);
+	free(c->refusal);
 	drop_connect(c);
 	free(c);
 }
@@ -155,13 +159,13 @@ static void record_unfinished(struct client *c, enum reason why, const char *det
 		c->tunnel = NULL;
 	} else if (c->state == CLIENT_HEAD) {
 		record_new_id(id);
-		record_denied(c, RECORD_REQUEST_DENY, id, SCHEME_NONE, &e);
+		(void)record_denied(c, RECORD_REQUEST_DENY, id, SCHEME_NONE, &e);
 		if (c->connect)
 			c->connect->pending = false;
 	}
 	if (c->connect && c->connect->pending) {
 		c->connect->pending = false;
-		record_denied(c, RECORD_TUNNEL_DENY, c->connect->id, SCHEME_NONE, &e);
+		(void)record_denied(c, RECORD_TUNNEL_DENY, c->connect->id, SCHEME_NONE, &e);
 	}
 }
 
@@ -174,6 +178,7 @@ void client_close(struct client *c, enum reason why, const char *detail)
 	stream_close(c->s); /* NULL once a tunnel took it */
 	c->s = NULL;
 	timer_clear(&c->timer);
+	worker_log_forget(c->worker, &c->waiter);
 	unlink_client(c);
 	listener_counts_leave(c->caller.entrance->counts, &c->peer);
 	loop_bury(c->worker->loop, c, free_client);
@@ -227,29 +232,62 @@ static void answer_error(struct client *c, const struct err *e, const char *id, 
 	client_answer(c, &r, keep);
 }
 
-void client_deny_connect(struct client *c, enum scheme scheme, const struct err *e, bool answer)
+static void say_refusal(struct client *c)
 {
-	char id[RECORD_ID_LEN + 1];
+	struct client_refusal *r = c->refusal;
 
-	memcpy(id, c->connect->id, sizeof(id));
-	c->connect->pending = false;
-	record_denied(c, RECORD_TUNNEL_DENY, id, scheme, e);
-	if (answer)
-		answer_error(c, e, id, false);
+	c->refusal = NULL;
+	if (r->answer)
+		answer_error(c, &r->e, r->id, false);
 	else
 		linger(c);
+	free(r);
+}
+
+static void on_refusal_recorded(void *arg, bool written)
+{
+	(void)written; /* a log that cannot be written does not hold the answer back */
+	say_refusal(arg);
+}
+
+/* The record of a refusal reaches the kernel before the client hears of it. */
+static void refuse(struct client *c, const struct err *e, const char *id, bool answer,
+		   uint64_t ticket)
+{
+	c->refusal = calloc(1, sizeof(*c->refusal));
+	if (!c->refusal) {
+		client_close(c, REASON_NONE, NULL);
+		return;
+	}
+	c->refusal->e = *e;
+	c->refusal->answer = answer;
+	memcpy(c->refusal->id, id, sizeof(c->refusal->id));
+	client_goto(c, CLIENT_REFUSE);
+	c->waiter.fn = on_refusal_recorded;
+	c->waiter.arg = c;
+	if (!ticket || worker_log_wait(c->worker, &c->waiter, ticket))
+		say_refusal(c);
+}
+
+void client_deny_connect(struct client *c, enum scheme scheme, const struct err *e, bool answer)
+{
+	uint64_t ticket = record_denied(c, RECORD_TUNNEL_DENY, c->connect->id, scheme, e);
+
+	c->connect->pending = false;
+	refuse(c, e, c->connect->id, answer, ticket);
 }
 
 /* A head that could not be read: refuse, and never guess where the next request begins. */
 static void refuse_head(struct client *c, const struct err *e)
 {
 	char id[RECORD_ID_LEN + 1];
+	uint64_t ticket;
 
 	record_new_id(id);
 	if (c->connect)
 		c->connect->pending = false;
-	record_denied(c, RECORD_REQUEST_DENY, id, SCHEME_NONE, e);
-	answer_error(c, e, id, false);
+	ticket = record_denied(c, RECORD_REQUEST_DENY, id, SCHEME_NONE, e);
+	refuse(c, e, id, true, ticket);
 }
 
 static void on_timer(void *arg)
@@ -275,6 +313,7 @@ static void on_timer(void *arg)
 	case CLIENT_LINGER: client_close(c, REASON_NONE, NULL); return;
 	case CLIENT_EXCHANGE:
 	case CLIENT_TUNNEL:
+	case CLIENT_REFUSE:
 	case CLIENT_CLOSED: return;
 	}
 }
@@ -368,6 +407,7 @@ static bool step(struct client *c)
 	case CLIENT_LEAF:
 	case CLIENT_TLS:
 	case CLIENT_TUNNEL:
+	case CLIENT_REFUSE:
 	case CLIENT_CLOSED: return false;
 	}
 	return false;

@@ -24,6 +24,7 @@ enum client_state {
 	CLIENT_LEAF,	 /* the certificate is being made */
 	CLIENT_TLS,	 /* handshake with the client */
 	CLIENT_TUNNEL,	 /* an opaque tunnel is being opened or runs */
+	CLIENT_REFUSE,	 /* a refusal's record is on its way to the kernel; then the answer */
 	CLIENT_LINGER,	 /* answered and half-closed: what still comes is dropped */
 	CLIENT_CLOSED,
 };
@@ -38,6 +39,13 @@ struct client_connect {
 	struct snapshot *snapshot; /* counted */
 };
 
+/* A refusal that waits for its record. */
+struct client_refusal {
+	struct err e;
+	char id[RECORD_ID_LEN + 1];
+	bool answer; /* in HTTP; otherwise the connection just ends */
+};
+
 struct client {
 	/* owned */
 	struct stream *s;
@@ -47,6 +55,7 @@ struct client {
 	struct exchange *exchange;
 	struct tunnel *tunnel;
 	struct client_connect *connect; /* NULL until a CONNECT came */
+	struct client_refusal *refusal; /* CLIENT_REFUSE alone */
 	struct strbuf head;		/* an answer's head, waiting for the first body bytes */
 	/* borrowed */
 	struct worker *worker;
@@ -58,6 +67,7 @@ struct client {
 	struct listener_peer peer;
 	struct h1_context where; /* at the proxy port, or inside a tunnel */
 	struct h1_scan scan;
+	struct log_waiter waiter;
 	char tls_sni[256];
 	bool driving;
 	bool keep;	    /* another request may follow the current one */

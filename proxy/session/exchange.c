@@ -37,6 +37,7 @@ struct exchange {
 	struct log_waiter waiter;
 	char id[RECORD_ID_LEN + 1];
 	bool driving;
+	bool closed;   /* the last record was handed over */
 	bool recorded; /* request.start was handed over: the end must follow */
 	bool injected;
 	bool retried;
@@ -63,24 +64,23 @@ static const struct config_limits *limits(const struct exchange *x)
 	return &x->snapshot->config->limits;
 }
 
+#define TO(s) (1u << EXCHANGE_##s)
+
 /* The only assignment to the state: which move is legal, and the timer of each state. */
 static void exchange_goto(struct exchange *x, enum exchange_state to)
 {
 	static const unsigned legal[] = {
-		[EXCHANGE_DECIDE] =
-			1u << EXCHANGE_RESOLVE | 1u << EXCHANGE_RECORD | 1u << EXCHANGE_DONE,
-		[EXCHANGE_RESOLVE] =
-			1u << EXCHANGE_RECORD | 1u << EXCHANGE_DIAL | 1u << EXCHANGE_DONE,
-		[EXCHANGE_RECORD] =
-			1u << EXCHANGE_DIAL | 1u << EXCHANGE_ANSWER | 1u << EXCHANGE_DONE,
-		[EXCHANGE_DIAL] = 1u << EXCHANGE_ANSWER | 1u << EXCHANGE_DONE,
-		[EXCHANGE_ANSWER] =
-			1u << EXCHANGE_BODY | 1u << EXCHANGE_RESOLVE | 1u << EXCHANGE_DONE,
-		[EXCHANGE_BODY] = 1u << EXCHANGE_DONE,
+		[EXCHANGE_DECIDE] = TO(RESOLVE) | TO(RECORD) | TO(REFUSE) | TO(DONE),
+		[EXCHANGE_RESOLVE] = TO(RECORD) | TO(DIAL) | TO(REFUSE) | TO(DONE),
+		[EXCHANGE_RECORD] = TO(DIAL) | TO(ANSWER) | TO(REFUSE) | TO(DONE),
+		[EXCHANGE_DIAL] = TO(ANSWER) | TO(DONE),
+		[EXCHANGE_ANSWER] = TO(BODY) | TO(RESOLVE) | TO(DONE),
+		[EXCHANGE_BODY] = TO(DONE),
+		[EXCHANGE_REFUSE] = TO(DONE),
 		[EXCHANGE_DONE] = 0,
 	};
 	static const char *const names[] = {"decide", "resolve", "record", "dial",
-					    "answer", "body",	 "done"};
+					    "answer", "body",	 "refuse", "done"};
 
 	if (!(legal[x->state] & 1u << to)) {
 		log_error("exchange %s: no way from %s to %s", x->id, names[x->state], names[to]);
@@ -93,6 +93,7 @@ static void exchange_goto(struct exchange *x, enum exchange_state to)
 	case EXCHANGE_RESOLVE: /* the resolver's own time limit */
 	case EXCHANGE_RECORD:  /* the worker's, for all waiters */
 	case EXCHANGE_DIAL:    /* the route's */
+	case EXCHANGE_REFUSE:
 	case EXCHANGE_DONE: timer_stop(&x->timer); break;
 	case EXCHANGE_ANSWER: timer_arm(&x->timer, limits(x)->first_byte_ms); break;
 	case EXCHANGE_BODY: timer_arm(&x->timer, limits(x)->body_idle_ms); break;
@@ -126,7 +127,7 @@ static uint64_t record_start(struct exchange *x)
 	return ticket;
 }
 
-static void record_last(struct exchange *x)
+static uint64_t record_last(struct exchange *x)
 {
 	struct record r;
 	struct audit_mem m;
@@ -150,7 +151,8 @@ static void record_last(struct exchange *x)
 		audit_decision(&r, false, x->error.reason);
 		r.error_detail = str_from_c(x->error.text);
 	}
-	(void)worker_log(x->worker, &r, x->recorded);
+	x->closed = true;
+	return worker_log(x->worker, &r, x->recorded);
 }
 
 /* ---- the end ---- */
@@ -166,8 +168,8 @@ static void free_exchange(void *obj)
 	free(x);
 }
 
-/* The one exit: detaches everything, writes the last record, gives the upstream back or closes it,
- * and tells the downstream (if it is still there). */
+/* The one exit: detaches everything, writes the last record if it is not written yet, gives the
+ * upstream back or closes it, and tells the downstream (if it is still there). */
 static void finish(struct exchange *x, enum exchange_outcome how)
 {
 	struct downstream *d = x->down;
@@ -177,11 +179,8 @@ static void finish(struct exchange *x, enum exchange_outcome how)
 	if (x->state == EXCHANGE_DONE)
 		return;
 	exchange_goto(x, EXCHANGE_DONE);
-	if (how == EXCHANGE_REFUSED && d)
-		x->status = reason_status(x->error.reason)
-				    ? (unsigned)reason_status(x->error.reason)
-				    : 500;
-	record_last(x);
+	if (!x->closed)
+		(void)record_last(x);
 	worker_log_forget(x->worker, &x->waiter);
 	if (x->up && how == EXCHANGE_WHOLE && x->request_done)
 		reuse = upstream_release(x->up);
@@ -207,12 +206,28 @@ static void finish(struct exchange *x, enum exchange_outcome how)
 	loop_bury(x->worker->loop, x, free_exchange);
 }
 
+/* A refusal before anything was sent: its record reaches the kernel before the client hears of it.
+ * A log that cannot be written does not hold the answer back. */
+static void refuse(struct exchange *x)
+{
+	uint64_t ticket = record_last(x);
+
+	exchange_goto(x, EXCHANGE_REFUSE);
+	if (!ticket || worker_log_wait(x->worker, &x->waiter, ticket))
+		finish(x, EXCHANGE_REFUSED);
+}
+
 /* Ends with x->error: an answer of ours if none has begun. */
 static void fail(struct exchange *x)
 {
 	if (x->error.reason == REASON_NONE)
 		x->error.reason = REASON_INTERNAL_ERROR;
-	finish(x, x->answer_begun ? EXCHANGE_CUT : EXCHANGE_REFUSED);
+	if (!x->answer_begun)
+		x->status = (unsigned)reason_status(x->error.reason);
+	if (!x->recorded && x->down)
+		refuse(x);
+	else
+		finish(x, x->answer_begun ? EXCHANGE_CUT : EXCHANGE_REFUSED);
 }
 
 static void fail_with(struct exchange *x, const struct err *e)
@@ -437,7 +452,9 @@ static void on_recorded(void *arg, bool written)
 {
 	struct exchange *x = arg;
 
-	if (written)
+	if (x->state == EXCHANGE_REFUSE)
+		finish(x, EXCHANGE_REFUSED);
+	else if (written)
 		exchange_drive(x);
 	else
 		log_gone(x);
@@ -685,6 +702,7 @@ static bool step(struct exchange *x)
 		if (pump_request(x) == 0)
 			(void)pump_answer(x);
 		return false;
+	case EXCHANGE_REFUSE:
 	case EXCHANGE_DONE: return false;
 	}
 	return false;

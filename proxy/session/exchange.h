@@ -20,6 +20,7 @@ enum exchange_state {
 	EXCHANGE_DIAL,	  /* connecting; TLS */
 	EXCHANGE_ANSWER,  /* the request is being sent; no final head yet */
 	EXCHANGE_BODY,	  /* the answer's body is relayed */
+	EXCHANGE_REFUSE,  /* the refusal's record is on its way to the kernel; then the answer */
 	EXCHANGE_DONE,
 };
 

@@ -17,6 +17,7 @@ enum tunnel_state {
 	TUNNEL_DIAL,
 	TUNNEL_PRIME, /* what the client sent early goes out */
 	TUNNEL_RELAY,
+	TUNNEL_REFUSE, /* tunnel.deny is on its way to the kernel; then the answer */
 	TUNNEL_DONE,
 };
 
@@ -46,6 +47,7 @@ struct tunnel {
 	char id[RECORD_ID_LEN + 1];
 	char sni[256];
 	bool ech;
+	bool closed; /* the last record was handed over */
 	bool recorded;
 	bool opened;
 	int64_t begun_us;
@@ -57,7 +59,8 @@ struct tunnel {
 
 static void tunnel_goto(struct tunnel *t, enum tunnel_state to)
 {
-	static const char *const names[] = {"resolve", "record", "dial", "prime", "relay", "done"};
+	static const char *const names[] = {"resolve", "record", "dial", "prime",
+					    "relay",   "refuse", "done"};
 
 	log_debug("tunnel %s: %s -> %s", t->id, names[t->state], names[to]);
 	t->state = to;
@@ -87,7 +90,7 @@ static uint64_t record_start(struct tunnel *t)
 	return ticket;
 }
 
-static void record_last(struct tunnel *t)
+static uint64_t record_last(struct tunnel *t)
 {
 	struct record r;
 	struct audit_mem m;
@@ -107,7 +110,8 @@ static void record_last(struct tunnel *t)
 		audit_decision(&r, false, t->error.reason);
 		r.error_detail = str_from_c(t->error.text);
 	}
-	(void)worker_log(t->worker, &r, t->recorded);
+	t->closed = true;
+	return worker_log(t->worker, &r, t->recorded);
 }
 
 static void free_tunnel(void *obj)
@@ -141,7 +145,8 @@ static void finish(struct tunnel *t, bool tell, bool hard)
 		splice_cancel(t->splice, hard);
 		t->splice = NULL;
 	}
-	record_last(t);
+	if (!t->closed)
+		(void)record_last(t);
 	worker_log_forget(t->worker, &t->waiter);
 	if (hard) {
 		stream_reset(t->client_side);
@@ -159,12 +164,25 @@ static void finish(struct tunnel *t, bool tell, bool hard)
 	loop_bury(t->worker->loop, t, free_tunnel);
 }
 
+/* As in exchange.c: the record first, then the answer. */
+static void refuse(struct tunnel *t)
+{
+	uint64_t ticket = record_last(t);
+
+	tunnel_goto(t, TUNNEL_REFUSE);
+	if (!ticket || worker_log_wait(t->worker, &t->waiter, ticket))
+		finish(t, true, false);
+}
+
 static void fail(struct tunnel *t, const struct err *e)
 {
 	t->error = *e;
 	if (t->error.reason == REASON_NONE)
 		t->error.reason = REASON_INTERNAL_ERROR;
-	finish(t, true, t->opened);
+	if (!t->recorded)
+		refuse(t);
+	else
+		finish(t, true, t->opened);
 }
 
 static void fail_reason(struct tunnel *t, enum reason why, const char *text)
@@ -301,7 +319,9 @@ static void on_recorded(void *arg, bool written)
 {
 	struct tunnel *t = arg;
 
-	if (written)
+	if (t->state == TUNNEL_REFUSE)
+		finish(t, true, false);
+	else if (written)
 		dial(t);
 	else
 		fail_reason(t, REASON_LOG_UNAVAILABLE, "the audit log cannot be written");
@@ -364,7 +384,7 @@ static bool still_admitted(struct tunnel *t, struct snapshot *s)
 
 void tunnel_recheck(struct tunnel *t, struct snapshot *s)
 {
-	if (t->state != TUNNEL_DONE && !still_admitted(t, s))
+	if (t->state < TUNNEL_REFUSE && !still_admitted(t, s))
 		fail_reason(t, REASON_POLICY_REVOKED, "the policy no longer admits this tunnel");
 }
 
