@@ -209,7 +209,11 @@ int cmd_serve(int argc, char **argv)
 	s.config = cli_load_config(file);
 	if (!s.config)
 		return EXIT_USAGE;
-	if (serve_start(&s, &e) < 0) {
+	if (s.config->listeners_n == 0) {
+		(void)fprintf(stderr, "stile: %s: nothing to listen on (add `listen:`)\n",
+			      s.config->file);
+		code = EXIT_USAGE;
+	} else if (serve_start(&s, &e) < 0) {
 		code = cli_fail(&e);
 	} else {
 		serve_loop(&s);

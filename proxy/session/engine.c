@@ -5,6 +5,7 @@
 #include "proxy/session/engine.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -36,9 +37,12 @@ struct engine {
 
 /* ---- records of the process itself ---- */
 
-static void write_event(struct engine *g, enum record_event event, const char *error,
-			const char *detail)
+/* The ticket of its last line. */
+static uint64_t write_event(struct engine *g, enum record_event event, const char *error,
+			    const char *detail)
 {
+	uint64_t ticket = 0;
+
 	for (size_t i = 0; i < g->snapshot->config->policies_n; i++) {
 		const struct policy *p = g->snapshot->config->policies[i];
 		struct record r = {.event = event};
@@ -48,7 +52,8 @@ static void write_event(struct engine *g, enum record_event event, const char *e
 					  RECORD_MS_NONE, RECORD_MS_NONE};
 		strbuf_init(&rules, 4096);
 		if (event == RECORD_POLICY_LOAD) {
-			strbuf_addf(&rules, "%zu rules", policy_rules_n(p));
+			strbuf_addf(&rules, "%zu rule%s", policy_rules_n(p),
+				    policy_rules_n(p) == 1 ? "" : "s");
 			r.error_detail = strbuf_str(&rules);
 		}
 		if (event == RECORD_POLICY_LOAD || event == RECORD_POLICY_REJECT) {
@@ -59,12 +64,14 @@ static void write_event(struct engine *g, enum record_event event, const char *e
 			r.error = str_from_c(error);
 		if (detail)
 			r.error_detail = str_from_c(detail);
-		(void)log_port_add(g->log, &r, true);
+		r.sandbox = str_from_c(g->sandbox);
+		ticket = log_port_add(g->log, &r, true);
 		strbuf_clear(&rules);
 		if (event != RECORD_POLICY_LOAD)
 			break; /* one for the process, not one a policy */
 	}
 	log_port_flush(g->log);
+	return ticket;
 }
 
 /* ---- birth ---- */
@@ -225,12 +232,25 @@ int engine_give_log(struct engine *g, unsigned uid, unsigned gid, struct err *e)
 	return log_writer_give(g->writer, uid, gid, e);
 }
 
+/* The first lines stand in the log before the first connection is accepted; if the log cannot be
+ * written the workers refuse by themselves, so this only waits a while. */
+static void wait_for_log(struct engine *g, uint64_t ticket)
+{
+	struct pollfd p = {.fd = log_port_fd(g->log), .events = POLLIN};
+
+	while (log_port_written(g->log) < ticket && log_port_available(g->log)) {
+		if (poll(&p, 1, LIMIT_MS_LOG_RETRY) <= 0)
+			return;
+		log_port_drain(g->log);
+	}
+}
+
 int engine_start(struct engine *g, struct err *e)
 {
 	if (log_writer_start(g->writer, e) < 0)
 		return -1;
-	write_event(g, RECORD_PROXY_START, NULL, NULL);
-	write_event(g, RECORD_POLICY_LOAD, NULL, NULL);
+	(void)write_event(g, RECORD_PROXY_START, NULL, NULL);
+	wait_for_log(g, write_event(g, RECORD_POLICY_LOAD, NULL, NULL));
 	for (size_t n = 0; n < g->workers_n; n++)
 		if (worker_start(g->workers[n], e) < 0) {
 			/* Those that run are drained by the caller's engine_stop. */
@@ -279,7 +299,7 @@ static int check_reload(const struct config *old, const struct config *c, struct
 
 void engine_reject(struct engine *g, const char *why)
 {
-	write_event(g, RECORD_POLICY_REJECT, NULL, why);
+	(void)write_event(g, RECORD_POLICY_REJECT, NULL, why);
 }
 
 int engine_reload(struct engine *g, struct config *c, struct err *e)
@@ -299,7 +319,7 @@ int engine_reload(struct engine *g, struct config *c, struct err *e)
 	g->snapshot = fresh;
 	for (size_t n = 0; n < g->workers_n; n++)
 		worker_set_snapshot(g->workers[n], fresh);
-	write_event(g, RECORD_POLICY_LOAD, NULL, NULL);
+	(void)write_event(g, RECORD_POLICY_LOAD, NULL, NULL);
 	return 0;
 }
 
@@ -337,7 +357,7 @@ void engine_stop(struct engine *g, uint64_t drain_ms)
 	for (size_t n = 0; n < g->workers_n; n++)
 		worker_join(g->workers[n]);
 	g->started = false;
-	write_event(g, RECORD_PROXY_STOP, NULL, NULL);
+	(void)write_event(g, RECORD_PROXY_STOP, NULL, NULL);
 }
 
 void engine_free(struct engine *g)
