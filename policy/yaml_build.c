@@ -147,7 +147,7 @@ static void place(struct yaml_builder *b, const struct yaml_node *node, size_t w
 		return;
 	}
 	b->frames[b->depth - 1].weight += weight;
-	if (b->kids_n == b->kids_cap) {
+	if (!b->kids || b->kids_n == b->kids_cap) {
 		size_t cap = b->kids_cap ? b->kids_cap * 2 : 256;
 		const struct yaml_node **kids = realloc(b->kids, cap * sizeof(const void *));
 
@@ -404,7 +404,7 @@ static void on_end(struct yaml_builder *b)
 {
 	struct frame *fr = &b->frames[b->depth - 1];
 	const struct yaml_node **kids = b->kids ? b->kids + fr->first : NULL;
-	size_t n = b->kids_n - fr->first;
+	size_t n = kids ? b->kids_n - fr->first : 0;
 
 	/* A frame is pushed with its node; libyaml gives no end without a begin. */
 	if (fr->node->kind == YAML_MAP) /* NOLINT(clang-analyzer-core.NullDereference) */
