@@ -78,6 +78,13 @@ static char **copy_argv(char *const *argv)
 }
 
 /* All that can be known and refused before there is a second process. */
+/* Whether the log goes to a file, which the command must not reach: whatever is not one of the
+ * writer's other targets is a path, however it begins. */
+static bool is_file(const char *log_to)
+{
+	return strcmp(log_to, "stdout") != 0 && strncmp(log_to, "syslog:", 7) != 0;
+}
+
 static int prepare(struct run *r, struct err *e)
 {
 	const struct sandbox_options *o = r->o;
@@ -92,7 +99,7 @@ static int prepare(struct run *r, struct err *e)
 		.config = o->config,
 		.config_file = o->config_file,
 		.log_dir = o->log_dir,
-		.log_file = o->log_to[0] == '/' || o->log_to[0] == '.' ? o->log_to : NULL,
+		.log_file = is_file(o->log_to) ? o->log_to : NULL,
 		.workspace = o->workspace,
 	};
 
