@@ -106,11 +106,12 @@ struct config {
 int config_load_file(const char *path, struct config **ret, struct faults *f) ATTR_NODISCARD;
 int config_load_text(const char *file, struct str text, struct config **ret,
 		     struct faults *f) ATTR_NODISCARD;
-/* `run --allow TARGET`: a rule for each target behind those of c's only policy (more than one: a
- * fault); c NULL: a config with a policy `default` of only that. Not to be given what it returned:
- * targets do not add up. Faults name the flag. Their rules say `--allow:N` as their place. */
-int config_with_allows(struct config *c, const char *const *targets, size_t targets_n,
-		       struct config **ret, struct faults *f) ATTR_NODISCARD;
+/* `run --allow TARGET`: a rule for each target behind those of c's policy of that name (NULL: its
+ * only one, or `default`; otherwise a fault); c NULL: a config with a policy `default` of only
+ * that. Not to be given what it returned: targets do not add up. Faults name the flag. Their rules
+ * say `--allow:N` as their place. */
+int config_with_allows(struct config *c, const char *policy, const char *const *targets,
+		       size_t targets_n, struct config **ret, struct faults *f) ATTR_NODISCARD;
 struct config *config_ref(struct config *c);
 void config_unref(struct config *c); /* NULL is accepted; thread-safe */
 struct policy *config_policy(const struct config *c, const char *name);

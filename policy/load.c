@@ -181,15 +181,16 @@ static void join_policies(struct config *c)
 }
 
 /* Takes `text` over. Errors that f held before do not count. */
-static int load_owned(const char *file, char *text, size_t n, const char *const *allows,
-		      size_t allows_n, struct config **ret, struct faults *f)
+static int load_owned(const char *file, char *text, size_t n, const struct loader *with,
+		      struct config **ret, struct faults *f)
 {
 	struct config *c = calloc(1, sizeof(*c));
 	struct loader l = {
 		.f = f,
 		.c = c,
-		.allows = allows,
-		.allows_n = allows_n,
+		.allows = with ? with->allows : NULL,
+		.allows_n = with ? with->allows_n : 0,
+		.allows_for = with ? with->allows_for : NULL,
 		.errors_before = f->errors,
 	};
 	struct yaml_doc *doc = NULL;
@@ -232,7 +233,7 @@ int config_load_file(const char *path, struct config **ret, struct faults *f)
 	size_t n = 0;
 	char *text = read_file(path, &n, f);
 
-	return text ? load_owned(path, text, n, NULL, 0, ret, f) : -1;
+	return text ? load_owned(path, text, n, NULL, ret, f) : -1;
 }
 
 int config_load_text(const char *file, struct str text, struct config **ret, struct faults *f)
@@ -245,13 +246,14 @@ int config_load_text(const char *file, struct str text, struct config **ret, str
 	}
 	if (text.n > 0)
 		memcpy(copy, text.p, text.n);
-	return load_owned(file, copy, text.n, NULL, 0, ret, f);
+	return load_owned(file, copy, text.n, NULL, ret, f);
 }
 
 /* Policies are immutable, so the text is read once more, with the rules of the command line. */
-int config_with_allows(struct config *c, const char *const *targets, size_t targets_n,
-		       struct config **ret, struct faults *f)
+int config_with_allows(struct config *c, const char *policy, const char *const *targets,
+		       size_t targets_n, struct config **ret, struct faults *f)
 {
+	const struct loader with = {.allows = targets, .allows_n = targets_n, .allows_for = policy};
 	char *copy = NULL;
 
 	if (c && c->text) {
@@ -262,6 +264,5 @@ int config_with_allows(struct config *c, const char *const *targets, size_t targ
 		}
 		memcpy(copy, c->text, c->text_n);
 	}
-	return load_owned(c ? c->file : "--allow", copy, c ? c->text_n : 0, targets, targets_n, ret,
-			  f);
+	return load_owned(c ? c->file : "--allow", copy, c ? c->text_n : 0, &with, ret, f);
 }

@@ -19,6 +19,7 @@ struct loader {
 	struct str dir;	  /* of the file, with its slash; empty: the current one */
 	const struct yaml_node *policies_node;
 	const char *const *allows; /* targets of --allow */
+	const char *allows_for; /* the policy that they go to; NULL: the only one, or `default` */
 	/* plain */
 	size_t allows_n;
 	bool partial; /* the tree lacks its end: what is missing is no fault */

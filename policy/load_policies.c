@@ -71,6 +71,8 @@ static void read_rules(struct loader *l, struct str name, const struct yaml_node
 		       const struct yaml_node *at)
 {
 	size_t listed = list ? list->n : 0, n = 0;
+	size_t allows =
+		l->allows_n > 0 && str_eq(name, str_from_c(l->allows_for)) ? l->allows_n : 0;
 	struct rule *rules;
 
 	l->rules_n += listed;
@@ -79,13 +81,13 @@ static void read_rules(struct loader *l, struct str name, const struct yaml_node
 			  LIMIT_RULES);
 		return;
 	}
-	rules = load_array(l, listed + l->allows_n + 1, sizeof(*rules));
+	rules = load_array(l, listed + allows + 1, sizeof(*rules));
 	if (!rules)
 		return;
 	for (size_t i = 0; i < listed; i++)
 		if (load_rule(l, list->v[i], &rules[n]) == 0)
 			n++;
-	for (size_t i = 0; i < l->allows_n; i++)
+	for (size_t i = 0; i < allows; i++)
 		read_allow(l, i, &rules[n++]);
 	if (l->f->errors == l->errors_before && !has_allow(rules, n))
 		fault_warn(l->f, at->line, at->col,
@@ -119,6 +121,17 @@ static int by_name(const void *a, const void *b)
 	return strcmp(policy_name(*x), policy_name(*y));
 }
 
+/* Settles which policy the targets of --allow go to. */
+static bool find_allows_policy(struct loader *l, const struct yaml_node *map)
+{
+	if (!l->allows_for)
+		l->allows_for = map->n == 1 ? map->v[0]->text.p : "default";
+	for (size_t i = 0; i < map->n; i++)
+		if (str_eq(map->v[2 * i]->text, str_from_c(l->allows_for)))
+			return true;
+	return false;
+}
+
 void load_policies(struct loader *l, const struct yaml_node *node)
 {
 	if (node->kind != YAML_MAP || node->n == 0) {
@@ -128,9 +141,9 @@ void load_policies(struct loader *l, const struct yaml_node *node)
 				  "(`default: {rules: [...]}`)");
 		return;
 	}
-	if (l->allows_n > 0 && node->n > 1) {
+	if (l->allows_n > 0 && !find_allows_policy(l, node)) {
 		fault_add(l->f, node->line, node->col,
-			  "--allow adds to the only policy, and here are %zu", node->n);
+			  "--allow: which of the %zu policies? (say --policy NAME)", node->n);
 		return;
 	}
 	l->c->policies = load_array(l, node->n, sizeof(struct policy *));

@@ -101,7 +101,10 @@ static struct config *read_config(const struct options *o)
 	if (o->config_file)
 		rc = config_load_file(o->config_file, &c, &f);
 	if (rc == 0 && (!c || o->allow.n > 0)) {
-		rc = config_with_allows(c, o->allow.v, o->allow.n, &with, &f);
+		/* The file is read once more, with all its warnings. */
+		faults_clear(&f);
+		faults_init(&f, o->config_file ? o->config_file : "--allow");
+		rc = config_with_allows(c, c ? o->policy : NULL, o->allow.v, o->allow.n, &with, &f);
 		config_unref(c);
 		c = rc == 0 ? with : NULL;
 	}

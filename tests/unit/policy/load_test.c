@@ -411,7 +411,7 @@ static struct config *with(struct config *c, const char *const *targets, size_t 
 	int rc;
 
 	faults_init(f, c ? c->file : NULL);
-	rc = config_with_allows(c, targets, n, &ret, f);
+	rc = config_with_allows(c, NULL, targets, n, &ret, f);
 	assert_int_equal(rc, f->errors > 0 ? -1 : 0);
 	return ret;
 }
@@ -457,6 +457,26 @@ static void test_allows(void **state)
 	faults_clear(&f);
 }
 
+static void test_allows_of_a_named_policy(void **state)
+{
+	static const char two[] =
+		"version: 1\npolicies: {p: {rules: [{allow: a.test}]}, q: {rules: "
+		"[{allow: a.test}]}}\n";
+	static const char *const targets[] = {"b.test"};
+	struct config *base = loaded("f.yaml", STR(two)), *c = NULL;
+	struct faults f;
+
+	(void)state;
+	faults_init(&f, "f.yaml");
+	assert_int_equal(config_with_allows(base, "q", targets, 1, &c, &f), 0);
+	assert_int_equal(policy_rules_n(config_policy(c, "p")), 1);
+	assert_int_equal(policy_rules_n(config_policy(c, "q")), 2);
+	config_unref(c);
+	assert_int_equal(config_with_allows(base, "r", targets, 1, &c, &f), -1);
+	config_unref(base);
+	faults_clear(&f);
+}
+
 static void test_allow_faults(void **state)
 {
 	static const char two[] =
@@ -481,7 +501,7 @@ static void test_allow_faults(void **state)
 	assert_null(with(base, bad + 1, 1, &f));
 	faults_print(&f, &out);
 	assert_string_equal(strbuf_cstr(&out),
-			    "f.yaml:2:11: --allow adds to the only policy, and here are 2\n");
+			    "f.yaml:2:11: --allow: which of the 2 policies? (say --policy NAME)\n");
 	faults_clear(&f);
 	strbuf_reset(&out);
 	c = with(NULL, wide, 1, &f);
@@ -650,14 +670,23 @@ static void test_long_lists(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_listeners),    cmocka_unit_test(test_sections),
-		cmocka_unit_test(test_limits),	     cmocka_unit_test(test_credentials),
-		cmocka_unit_test(test_rules),	     cmocka_unit_test(test_spellings),
-		cmocka_unit_test(test_shared_rules), cmocka_unit_test(test_version),
-		cmocka_unit_test(test_key_table),    cmocka_unit_test(test_files),
-		cmocka_unit_test(test_allows),	     cmocka_unit_test(test_allow_faults),
-		cmocka_unit_test(test_older_errors), cmocka_unit_test(test_cut),
-		cmocka_unit_test(test_changed),	     cmocka_unit_test(test_cut_never_admits),
+		cmocka_unit_test(test_listeners),
+		cmocka_unit_test(test_sections),
+		cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_credentials),
+		cmocka_unit_test(test_rules),
+		cmocka_unit_test(test_spellings),
+		cmocka_unit_test(test_shared_rules),
+		cmocka_unit_test(test_version),
+		cmocka_unit_test(test_key_table),
+		cmocka_unit_test(test_files),
+		cmocka_unit_test(test_allows),
+		cmocka_unit_test(test_allows_of_a_named_policy),
+		cmocka_unit_test(test_allow_faults),
+		cmocka_unit_test(test_older_errors),
+		cmocka_unit_test(test_cut),
+		cmocka_unit_test(test_changed),
+		cmocka_unit_test(test_cut_never_admits),
 		cmocka_unit_test(test_long_lists),
 	};
 
