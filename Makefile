@@ -84,6 +84,9 @@ help:
 	@echo "make integration  integration tests alone (T=tests/integration/test_x.py picks some)"
 	@echo "make asan       all tests under AddressSanitizer and UBSan"
 	@echo "make tsan       all tests under ThreadSanitizer"
+	@echo "make bypass     the corpus of ways around an allowlist, against the real binary"
+	@echo "make fuzz TIME=60  the fuzzers; fuzz-regress runs their corpus once"
+	@echo "make bench      against other proxies (installs them); BENCH=--quick for a short run"
 	@echo "make lint       clang-format, clang-tidy, cppcheck, layers, banned functions"
 	@echo "make strace     the system calls of one forwarded request"
 	@echo "make install    into DESTDIR/PREFIX ($(PREFIX))"
@@ -116,6 +119,18 @@ asan: test-deps
 tsan: test-deps
 	@TSAN_OPTIONS=halt_on_error=0:second_deadlock_stack=1:suppressions=$(abspath tests/tsan.supp) \
 		$(MAKE) --no-print-directory BUILD=build-tsan OPT="$(TSAN)" unit integration
+
+.PHONY: bypass
+bypass: test-deps all
+	@STILE=$(abspath $(BUILD)/stile) $(PYTHON) tests/bypass/run.py
+
+.PHONY: bench
+bench: test-deps all
+	@sh tests/install-deps.sh bench
+	@STILE=$(abspath $(BUILD)/stile) $(PYTHON) tests/bench/run.py $(BENCH)
+
+-include tests/fuzz/fuzz.mk
+-include tests/replay/replay.mk
 
 .PHONY: strace
 strace: test-deps all
