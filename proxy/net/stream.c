@@ -558,6 +558,11 @@ bool stream_error_is_tls(const struct stream *s)
 	return s->error_is_tls;
 }
 
+bool stream_was_cut(const struct stream *s)
+{
+	return s->error_is_tls && s->tls_up && s->socket_eof;
+}
+
 SSL *stream_ssl(const struct stream *s)
 {
 	return s->ssl;

@@ -72,6 +72,8 @@ void stream_shutdown(struct stream *s);
  * caller asks certs/ with stream_ssl. */
 const struct err *stream_error(const struct stream *s);
 bool stream_error_is_tls(const struct stream *s);
+/* The connection ended within TLS: no close_notify, so nobody can say whether it was cut. */
+bool stream_was_cut(const struct stream *s);
 
 /* Plain bytes received and sent since birth (for TLS: within it). */
 uint64_t stream_bytes_in(const struct stream *s);

@@ -38,7 +38,8 @@ static void on_stream(void *arg, unsigned events)
 
 	if (events & STREAM_ERROR) {
 		u->failed = true;
-		if (stream_error_is_tls(u->s))
+		/* A late alert has its own words; an end without close_notify is just an end. */
+		if (stream_error_is_tls(u->s) && !stream_was_cut(u->s))
 			(void)trust_explain(stream_ssl(u->s), &u->tls_error);
 	}
 	if (stream_data(u->s).n > 0)
