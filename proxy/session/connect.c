@@ -148,6 +148,25 @@ void connect_start(struct client *c)
 
 /* ---- what is inside ---- */
 
+static const char REVOKED[] = "a reload took back what CONNECT was admitted by";
+
+/* A reload since CONNECT was answered: nothing is open yet that could go on under the old policy,
+ * so what comes now is judged by the new one. */
+static void judge_anew(struct client *c)
+{
+	struct client_connect *k = c->connect;
+	struct identity who;
+
+	if (k->snapshot == c->worker->snapshot)
+		return;
+	snapshot_unref(k->snapshot);
+	k->snapshot = snapshot_ref(c->worker->snapshot);
+	k->may = (struct policy_connect){.reason = REASON_NO_RULE};
+	who = identity_of(c->caller.entrance, k->snapshot);
+	if (who.policy)
+		policy_decide_connect(who.policy, &k->host, k->port, &k->may);
+}
+
 /* Bytes of TLS get an alert, so that the client's own error says something. */
 static void deny_tls(struct client *c, enum reason why, const char *text)
 {
@@ -173,6 +192,10 @@ static void peek_tls(struct client *c, const struct clienthello *h)
 
 	memcpy(c->tls_sni, h->sni, sizeof(c->tls_sni));
 	c->caller.tls_sni = str_from(c->tls_sni, h->sni_len);
+	if (!m->allow) {
+		deny_tls(c, m->reason, REVOKED);
+		return;
+	}
 	if (!m->inspect && !m->passthrough) {
 		if (m->tcp)
 			start_tunnel(c, m->tcp, SCHEME_TCP, h);
@@ -219,6 +242,11 @@ static void peek_clear(struct client *c, struct str in)
 
 	if (http == 0)
 		return;
+	if (!m->allow) {
+		(void)err_reason(&e, m->reason, "%s", REVOKED);
+		client_deny_connect(c, http > 0 ? SCHEME_HTTP : SCHEME_TCP, &e, http > 0);
+		return;
+	}
 	if (http > 0 && m->http) {
 		c->where.scheme = SCHEME_HTTP;
 		request_clear(&c->request);
@@ -246,6 +274,7 @@ void connect_peek(struct client *c)
 
 	if (in.n == 0)
 		return;
+	judge_anew(c);
 	switch (clienthello_parse(in, &h, &e)) {
 	case CLIENTHELLO_MORE: return;
 	case CLIENTHELLO_OK: peek_tls(c, &h); return;

@@ -182,7 +182,9 @@ static void finish(struct exchange *x, enum exchange_outcome how)
 	if (!x->closed)
 		(void)record_last(x);
 	worker_log_forget(x->worker, &x->waiter);
-	if (x->up && how == EXCHANGE_WHOLE && x->request_done)
+	/* What was dialled and verified under a snapshot that is gone is of no use to another one:
+	 * its key may be the same, its trust or its fixed names need not be. */
+	if (x->up && how == EXCHANGE_WHOLE && x->request_done && x->snapshot == x->worker->snapshot)
 		reuse = upstream_release(x->up);
 	else
 		upstream_close(x->up);
