@@ -15,6 +15,11 @@
 int listener_open(const struct config_listener *c, bool reuseport, int *ret_fd, uint16_t *ret_port,
 		  struct err *e) ATTR_NODISCARD;
 
+/* Before the first of several sockets of one address: SO_REUSEPORT lets in every process of the
+ * same user, a second stile too, which would then take half of the connections. A bind without it,
+ * given up at once, tells whether somebody is there. */
+int listener_check_free(const struct config_listener *c, struct err *e) ATTR_NODISCARD;
+
 struct listener_peer {
 	struct ipaddr addr; /* family 0 for a Unix socket */
 	uint16_t port;

@@ -109,6 +109,20 @@ static uint16_t port_of(int fd)
 	return sa.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&sa)->sin6_port) : 0;
 }
 
+int listener_check_free(const struct config_listener *c, struct err *e)
+{
+	int fd, rc;
+
+	if (c->unix_path || c->port == 0)
+		return 0;
+	fd = socket(c->addr.family == 6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return err_sys(e, errno, "listener %s: socket", c->name ? c->name : "");
+	rc = open_tcp(c, false, fd, e);
+	close(fd);
+	return rc;
+}
+
 int listener_open(const struct config_listener *c, bool reuseport, int *ret_fd, uint16_t *ret_port,
 		  struct err *e)
 {

@@ -9,11 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "logging/log.h"
 #include "logging/writer.h"
 #include "proxy/session/worker.h"
+
+#define TAKE_UP_LOOKS 5000
 
 struct engine {
 	/* owned */
@@ -117,6 +120,8 @@ static int open_for_worker(struct engine *g, const struct engine_options *o, siz
 
 			/* Port 0: the first worker's socket finds one, the others join it. */
 			at.port = n > 0 ? g->ports[i] : c->port;
+			if (n == 0 && g->workers_n > 1 && listener_check_free(c, e) < 0)
+				return -1;
 			if (listener_open(&at, g->workers_n > 1, &row[i], &g->ports[i], e) < 0)
 				return -1;
 		}
@@ -302,13 +307,35 @@ void engine_reject(struct engine *g, const char *why)
 	(void)write_event(g, RECORD_POLICY_REJECT, NULL, why);
 }
 
+/* A log that stays where it is was opened anew before this (engine_reopen_log). Where that failed
+ * the old file stays in use, and that is no reason to keep an old policy. */
+static int change_log(struct engine *g, const struct config *c, struct err *e)
+{
+	const struct config *old = g->snapshot->config;
+
+	if (log_wait_of(old) == log_wait_of(c) && strcmp(log_to_of(g, old), log_to_of(g, c)) == 0)
+		return 0;
+	return log_writer_retarget(g->writer, log_to_of(g, c), log_wait_of(c), e);
+}
+
+/* Until every worker judges by s, so that whoever reads of the reload may rely on it. A worker is
+ * never busy for longer than one turn of its loop; the bound is for what cannot be. */
+static void wait_for_workers(const struct engine *g, const struct snapshot *s)
+{
+	struct timespec pause = {.tv_nsec = 200000};
+
+	for (size_t n = 0; n < g->workers_n; n++)
+		for (int i = 0; i < TAKE_UP_LOOKS && !worker_has_taken_up(g->workers[n], s); i++)
+			nanosleep(&pause, NULL);
+}
+
 int engine_reload(struct engine *g, struct config *c, struct err *e)
 {
 	struct snapshot *fresh = NULL;
 	struct err why = ERR_INIT;
 
 	if (check_reload(g->snapshot->config, c, &why) < 0 || snapshot_new(c, &fresh, &why) < 0 ||
-	    log_writer_retarget(g->writer, log_to_of(g, c), log_wait_of(c), &why) < 0) {
+	    change_log(g, c, &why) < 0) {
 		snapshot_unref(fresh);
 		engine_reject(g, why.text);
 		if (e)
@@ -319,6 +346,7 @@ int engine_reload(struct engine *g, struct config *c, struct err *e)
 	g->snapshot = fresh;
 	for (size_t n = 0; n < g->workers_n; n++)
 		worker_set_snapshot(g->workers[n], fresh);
+	wait_for_workers(g, fresh);
 	(void)write_event(g, RECORD_POLICY_LOAD, NULL, NULL);
 	return 0;
 }

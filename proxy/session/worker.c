@@ -336,7 +336,13 @@ static void take_up(void *arg)
 	/* Kept connections were judged under rules that may be gone. */
 	pool_close_all(w->pool);
 	recheck_tunnels(w);
+	__atomic_store_n(&w->taken_up, w->snapshot, __ATOMIC_RELEASE);
 	free(n);
+}
+
+bool worker_has_taken_up(const struct worker *w, const struct snapshot *s)
+{
+	return __atomic_load_n(&w->taken_up, __ATOMIC_ACQUIRE) == s;
 }
 
 void worker_set_snapshot(struct worker *w, struct snapshot *s)

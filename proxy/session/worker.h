@@ -71,8 +71,9 @@ struct worker {
 	size_t clients_n;
 	pthread_t thread;
 	bool draining;
-	bool ended;	   /* atomic */
-	uint64_t drain_ms; /* atomic: what worker_drain asked for last */
+	bool ended;			 /* atomic */
+	const struct snapshot *taken_up; /* atomic; only compared */
+	uint64_t drain_ms;		 /* atomic: what worker_drain asked for last */
 	int64_t drain_end_us;
 	unsigned index;
 };
@@ -92,6 +93,7 @@ int worker_start(struct worker *w, struct err *e) ATTR_NODISCARD;
 /* From the main thread: the worker takes s up (its own reference) and closes tunnels that s no
  * longer admits. */
 void worker_set_snapshot(struct worker *w, struct snapshot *s);
+bool worker_has_taken_up(const struct worker *w, const struct snapshot *s);
 /* From the main thread: no more connections; ends when all are gone or after drain_ms. Again: only
  * moves that moment nearer. */
 void worker_drain(struct worker *w, uint64_t drain_ms);
