@@ -97,14 +97,18 @@ static int serve_start(struct serve *s, struct err *e)
 	return 0;
 }
 
-static void first_fault(struct faults *f, struct strbuf *out)
+/* As it was printed: that sorted them by their place. */
+static void first_fault(const struct faults *f, struct strbuf *out)
 {
-	for (size_t i = 0; i < f->n; i++)
-		if (!f->v[i].warning) {
-			strbuf_addf(out, "%s:%u:%u: %s", f->file, f->v[i].line, f->v[i].col,
-				    f->v[i].text);
-			return;
-		}
+	for (size_t i = 0; i < f->n; i++) {
+		if (f->v[i].warning)
+			continue;
+		strbuf_adds(out, f->file);
+		if (f->v[i].line > 0)
+			strbuf_addf(out, ":%u:%u", f->v[i].line, f->v[i].col);
+		strbuf_addf(out, ": %s", f->v[i].text);
+		return;
+	}
 }
 
 static void reload(struct serve *s)
@@ -120,8 +124,8 @@ static void reload(struct serve *s)
 		struct strbuf why;
 
 		strbuf_init(&why, 2048);
-		first_fault(&f, &why);
 		cli_print_faults(&f);
+		first_fault(&f, &why);
 		log_error("reload: %s is broken; the old policy stays", s->config->file);
 		engine_reject(s->engine, strbuf_cstr(&why));
 		strbuf_clear(&why);
