@@ -2,7 +2,8 @@
  * The three parts of a measurement beside the proxy itself, in one small program: `origin` (answers
  * every request with the same few bytes, plain or TLS), `floor` (a bare relay that only reads and
  * writes: the kernel's own price of being in the middle), `load` (a closed loop of keep-alive or
- * one-request connections through a proxy). Loopback only; bounded by count.
+ * one-request connections through a proxy), `idle` (tunnels that are opened and then silent).
+ * Loopback only; bounded by count.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -10,6 +11,7 @@
 #include <netinet/tcp.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -82,6 +84,9 @@ struct conn {
 	size_t got;  /* bytes in buf */
 	size_t need; /* body bytes still to come */
 	bool in_body;
+	bool last;   /* the connection ends with this answer */
+	bool ended;  /* origin: nothing more is answered */
+	bool served; /* it has carried an answer */
 	double begun;
 	char buf[8192];
 	char *bulk; /* origin: answer under way */
@@ -155,6 +160,14 @@ static void make_answers(size_t body, size_t bulk)
 	bulk_answer_n += bulk;
 }
 
+/* What the peer still sends is read, so that no reset destroys the answer on its way. */
+static bool origin_end(struct conn *c)
+{
+	shutdown(c->fd, SHUT_WR);
+	c->ended = true;
+	return true;
+}
+
 /* False: the connection is over. */
 static bool origin_send(int ep, struct conn *c)
 {
@@ -170,6 +183,8 @@ static bool origin_send(int ep, struct conn *c)
 		c->bulk_at += (size_t)n;
 	}
 	watch(ep, EPOLL_CTL_MOD, c, EPOLLIN);
+	if (c->last)
+		return origin_end(c);
 	return true;
 }
 
@@ -177,6 +192,8 @@ static bool origin_serve(int ep, struct conn *c)
 {
 	ssize_t n;
 
+	if (c->ended)
+		return recv(c->fd, c->buf, sizeof(c->buf), 0) > 0;
 	if (c->bulk_at < c->bulk_n)
 		return origin_send(ep, c);
 	while ((n = conn_read(c, c->buf + c->got, sizeof(c->buf) - 1 - c->got)) > 0) {
@@ -187,7 +204,9 @@ static bool origin_serve(int ep, struct conn *c)
 		while ((end = strstr(c->buf, "\r\n\r\n"))) {
 			bool bulk = strncmp(c->buf, "GET /bulk", 9) == 0;
 			size_t head = (size_t)(end + 4 - c->buf);
+			char *close_at = strcasestr(c->buf, "\nConnection: close");
 
+			c->last = close_at && close_at < end;
 			c->got -= head;
 			memmove(c->buf, c->buf + head, c->got + 1);
 			c->bulk = bulk ? bulk_answer : answer;
@@ -199,6 +218,8 @@ static bool origin_serve(int ep, struct conn *c)
 			c->bulk_at = w > 0 ? (size_t)w : 0;
 			if (c->bulk_at < c->bulk_n)
 				return origin_send(ep, c);
+			if (c->last)
+				return origin_end(c);
 		}
 		if (!c->ssl && (size_t)n < sizeof(c->buf) / 2)
 			return true;
@@ -258,7 +279,27 @@ struct half {
 	int fd;
 	struct half *peer;
 	bool dead;
+	struct half *next_dead; /* of the pair's first half */
 };
+
+/* Blocks when the peer is full: a floor has no buffers. 0: the peer is gone. */
+static ssize_t floor_send(int fd, const char *p, size_t n)
+{
+	for (size_t at = 0; at < n;) {
+		ssize_t w = send(fd, p + at, n - at, MSG_NOSIGNAL);
+
+		if (w > 0) {
+			at += (size_t)w;
+		} else if (errno == EAGAIN || errno == ENOTCONN) {
+			struct pollfd f = {.fd = fd, .events = POLLOUT};
+
+			poll(&f, 1, 10000);
+		} else {
+			return 0;
+		}
+	}
+	return (ssize_t)n;
+}
 
 static _Noreturn void floor_main(int target)
 {
@@ -269,6 +310,7 @@ static _Noreturn void floor_main(int target)
 	epoll_ctl(ep, EPOLL_CTL_ADD, lfd, &le);
 	for (;;) {
 		int n = epoll_wait(ep, ev, MAX_EVENTS, -1);
+		struct half *graves = NULL;
 
 		for (int i = 0; i < n; i++) {
 			struct half *h = ev[i].data.ptr;
@@ -293,25 +335,27 @@ static _Noreturn void floor_main(int target)
 				continue;
 			}
 			if (h->dead)
-				continue; /* its pair is leaked: the process is short-lived */
+				continue;
 			r = recv(h->fd, buf, sizeof(buf), 0);
 			if (r < 0 && errno == EAGAIN)
 				continue;
-			/* Blocks in effect by spinning when the peer is full: a floor has no
-			 * buffers. */
-			for (ssize_t at = 0; r > 0 && at < r;) {
-				ssize_t w =
-					send(h->peer->fd, buf + at, (size_t)(r - at), MSG_NOSIGNAL);
-				if (w > 0)
-					at += w;
-				else if (errno != EAGAIN && errno != ENOTCONN)
-					r = 0;
-			}
+			if (r > 0)
+				r = floor_send(h->peer->fd, buf, (size_t)r);
 			if (r <= 0) {
+				struct half *first = h < h->peer ? h : h->peer;
+
 				h->dead = h->peer->dead = true;
 				close(h->fd);
 				close(h->peer->fd);
+				first->next_dead = graves;
+				graves = first;
 			}
+		}
+		while (graves) {
+			struct half *next = graves->next_dead;
+
+			free(graves);
+			graves = next;
 		}
 	}
 }
@@ -332,7 +376,7 @@ static struct {
 
 static char request[1024], connect_head[512];
 static size_t request_n, connect_n;
-static long sent, done, failed;
+static long sent, done, reopened;
 static double *times;
 static SSL_CTX *client_ctx;
 static uint64_t body_bytes;
@@ -342,7 +386,7 @@ static void load_open(int ep, struct conn *c)
 	c->fd = dial(o.proxy ? o.proxy : o.port);
 	c->state = L_CONNECTING;
 	c->got = c->need = 0;
-	c->in_body = false;
+	c->in_body = c->served = false;
 	c->begun = now();
 	watch(ep, EPOLL_CTL_ADD, c, EPOLLOUT);
 }
@@ -355,8 +399,7 @@ static void load_request(int ep, struct conn *c)
 	c->in_body = false;
 	c->state = L_ANSWER;
 	sent++;
-	if (conn_write(c, request, request_n) != (ssize_t)request_n)
-		failed++;
+	(void)conn_write(c, request, request_n); /* reading says it when the other side has ended */
 	watch(ep, EPOLL_CTL_MOD, c, EPOLLIN);
 }
 
@@ -392,7 +435,8 @@ static void load_inside(int ep, struct conn *c)
 static void load_done(int ep, struct conn *c)
 {
 	times[done++] = now() - c->begun;
-	if (o.fresh) {
+	c->served = true;
+	if (o.fresh || c->last) {
 		SSL_free(c->ssl);
 		c->ssl = NULL;
 		close(c->fd);
@@ -414,6 +458,19 @@ static void load_answer(int ep, struct conn *c)
 			       : conn_read(c, c->buf + c->got, sizeof(c->buf) - 1 - c->got);
 		if (n == -1)
 			return;
+		if (n <= 0 && c->served && c->got == 0 && !c->in_body) {
+			/* A kept connection that was not kept: once more on a new one. */
+			double begun = c->begun;
+
+			sent--;
+			reopened++;
+			SSL_free(c->ssl);
+			c->ssl = NULL;
+			close(c->fd);
+			load_open(ep, c);
+			c->begun = begun;
+			return;
+		}
 		if (n <= 0) {
 			fprintf(stderr, "connection ended: %.300s\n", c->got ? c->buf : "");
 			exit(1);
@@ -426,10 +483,12 @@ static void load_answer(int ep, struct conn *c)
 			end = strstr(c->buf, "\r\n\r\n");
 			if (!end)
 				continue;
-			if (strncmp(c->buf, "HTTP/1.1 200", 12) != 0) {
+			if (strncmp(c->buf + 8, " 200", 4) != 0) {
 				fprintf(stderr, "%.300s\n", c->buf);
 				exit(1);
 			}
+			*end = '\0';
+			c->last = strcasestr(c->buf, "\nConnection: close") != NULL;
 			cl = strcasestr(c->buf, "content-length:");
 			c->need = cl ? strtoul(cl + 15, NULL, 10) : 0;
 			c->in_body = true;
@@ -460,7 +519,7 @@ static void load_event(int ep, struct conn *c)
 		return;
 	case L_CONNECT_SENT:
 		n = recv(c->fd, c->buf, sizeof(c->buf) - 1, 0);
-		if (n <= 0 || strncmp(c->buf, "HTTP/1.1 200", 12) != 0) {
+		if (n <= 0 || strncmp(c->buf + 8, " 200", 4) != 0) {
 			fprintf(stderr, "CONNECT: %.*s\n", n > 0 ? (int)n : 0, c->buf);
 			exit(1);
 		}
@@ -469,6 +528,13 @@ static void load_event(int ep, struct conn *c)
 	case L_TLS: load_tls(ep, c); return;
 	default: load_answer(ep, c); return;
 	}
+}
+
+static void make_connect_head(void)
+{
+	connect_n = (size_t)snprintf(connect_head, sizeof(connect_head),
+				     "CONNECT %s:%d HTTP/1.1\r\nHost: %s:%d\r\n\r\n", o.host,
+				     o.port, o.host, o.port);
 }
 
 static int compare(const void *a, const void *b)
@@ -495,9 +561,7 @@ static int load_main(void)
 					   "GET %s HTTP/1.1\r\nHost: %s:%d\r\nUser-Agent: bench\r\n"
 					   "Accept: */*\r\n\r\n",
 					   o.path, o.host, o.port);
-	connect_n = (size_t)snprintf(connect_head, sizeof(connect_head),
-				     "CONNECT %s:%d HTTP/1.1\r\nHost: %s:%d\r\n\r\n", o.host,
-				     o.port, o.host, o.port);
+	make_connect_head();
 	times = calloc((size_t)o.requests + (size_t)o.conns, sizeof(*times));
 	client_ctx = SSL_CTX_new(TLS_client_method());
 	if (o.ca && SSL_CTX_load_verify_locations(client_ctx, o.ca, NULL) == 1)
@@ -517,10 +581,41 @@ static int load_main(void)
 	took = now() - begun;
 	qsort(times, (size_t)done, sizeof(*times), compare);
 	printf("{\"requests\":%ld,\"seconds\":%.3f,\"rps\":%.0f,\"p50_us\":%.0f,\"p99_us\":%.0f,"
-	       "\"bytes\":%llu,\"failed\":%ld}\n",
+	       "\"bytes\":%llu,\"reopened\":%ld}\n",
 	       done, took, (double)done / took, times[done / 2] * 1e6, times[done * 99 / 100] * 1e6,
-	       (unsigned long long)body_bytes, failed);
+	       (unsigned long long)body_bytes, reopened);
 	return 0;
+}
+
+/* ---- idle ---- */
+
+/* One after the other, each until its CONNECT is answered; says so, and holds them until its input
+ * ends. */
+static int idle_main(void)
+{
+	char buf[1024];
+
+	make_connect_head();
+	for (int i = 0; i < o.conns; i++) {
+		int fd = dial(o.proxy ? o.proxy : o.port);
+		struct pollfd f = {.fd = fd, .events = POLLIN};
+		ssize_t n;
+
+		if (!o.proxy)
+			continue;
+		if (send(fd, connect_head, connect_n, MSG_NOSIGNAL) != (ssize_t)connect_n)
+			die("send");
+		if (poll(&f, 1, 10000) != 1)
+			die("poll");
+		n = recv(fd, buf, sizeof(buf) - 1, 0);
+		if (n < 12 || strncmp(buf + 8, " 200", 4) != 0) {
+			fprintf(stderr, "tunnel %d: %.*s\n", i, n > 0 ? (int)n : 0, buf);
+			return 1;
+		}
+	}
+	puts("ready");
+	fflush(stdout);
+	return read(STDIN_FILENO, buf, 1) < 0;
 }
 
 int main(int argc, char **argv)
@@ -563,6 +658,8 @@ int main(int argc, char **argv)
 		floor_main(o.port);
 	if (strcmp(what, "load") == 0)
 		return load_main();
-	fprintf(stderr, "usage: bench origin|floor|load [options]\n");
+	if (strcmp(what, "idle") == 0)
+		return idle_main();
+	fprintf(stderr, "usage: bench origin|floor|load|idle [options]\n");
 	return 2;
 }
