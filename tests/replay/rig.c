@@ -1,0 +1,332 @@
+/*
+ * See rig.h.
+ */
+#include "tests/replay/rig.h"
+
+#include <openssl/err.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "certs/ca.h"
+#include "certs/signer.h"
+
+#define DEFAULT_RULES                                                                              \
+	"      - allow: http://a.test/**\n"                                                        \
+	"      - deny: http://a.test/secret/**\n"                                                  \
+	"      - allow: https://a.test/**\n"                                                       \
+	"      - allow: http://b.test/**\n"                                                        \
+	"      - {allow: db.test, tls: passthrough}\n"                                             \
+	"      - allow: tcp://t.test:22\n"
+
+struct rig rig;
+
+/* Made once: nothing in a scenario depends on which keys these are. */
+static struct ca *own_ca, *origin_ca;
+static struct signer *origin_signer;
+static SSL_CTX *client_ctx, *stranger_ctx;
+static char trust_path[32];
+
+static void make_trust_file(void)
+{
+	struct strbuf pem;
+	int fd = memfd_create("trust", 0);
+
+	strbuf_init(&pem, 65536);
+	if (fd < 0 || ca_add_pem(origin_ca, &pem, NULL) < 0 ||
+	    write(fd, pem.data, pem.len) != (ssize_t)pem.len)
+		abort();
+	strbuf_clear(&pem);
+	snprintf(trust_path, sizeof(trust_path), "/proc/self/fd/%d", fd);
+}
+
+static void make_once(void)
+{
+	struct err e;
+
+	if (own_ca)
+		return;
+	if (ca_new_memory(30, &own_ca, &e) < 0 || ca_new_memory(30, &origin_ca, &e) < 0 ||
+	    signer_new(origin_ca, 16, &origin_signer, &e) < 0)
+		abort();
+	make_trust_file();
+	client_ctx = SSL_CTX_new(TLS_client_method());
+	stranger_ctx = SSL_CTX_new(TLS_client_method());
+	if (!client_ctx || !stranger_ctx)
+		abort();
+	X509_STORE_add_cert(SSL_CTX_get_cert_store(client_ctx), ca_cert(own_ca));
+	SSL_CTX_set_verify(client_ctx, SSL_VERIFY_PEER, NULL);
+	SSL_CTX_set_verify(stranger_ctx, SSL_VERIFY_PEER, NULL);
+}
+
+/* ---- the proxy ---- */
+
+static int make_snapshot(const char *rules, const char *config, struct snapshot **ret,
+			 struct err *e)
+{
+	struct faults f;
+	struct config *c = NULL;
+	struct strbuf text;
+	int r = -1;
+
+	fake_memory.paused++;
+	strbuf_init(&text, 65536);
+	strbuf_addf(&text,
+		    "version: 1\nupstream: {trust: [%s]}\n%spolicies:\n  default:\n    rules:\n%s",
+		    trust_path, config ? config : "", rules ? rules : DEFAULT_RULES);
+	faults_init(&f, "replay.yaml");
+	if (config_load_text("replay.yaml", strbuf_str(&text), &c, &f) == 0) {
+		r = 0;
+	} else {
+		struct strbuf said;
+
+		strbuf_init(&said, 4096);
+		faults_print(&f, &said);
+		(void)err_set(e, "%s", strbuf_cstr(&said));
+		strbuf_clear(&said);
+	}
+	faults_clear(&f);
+	strbuf_clear(&text);
+	fake_memory.paused--;
+	if (r == 0)
+		r = snapshot_new(c, ret, e);
+	config_unref(c);
+	return r;
+}
+
+int rig_start(const char *rules, const char *config, struct err *e)
+{
+	static char name[] = "proxy-0", policy[] = "default";
+	struct log_writer *writer;
+	int fd = -1;
+
+	rig = (struct rig){0};
+	fake_memory.paused++;
+	make_once();
+	fake_memory.live = 0; /* what was made once stays */
+	writer = fake_log_begin();
+	fake_memory.paused--;
+	rig.entrance = (struct entrance){.name = name, .policy_name = policy};
+	if (signer_new(own_ca, 16, &rig.signer, e) < 0 ||
+	    make_snapshot(rules, config, &rig.snapshot, e) < 0)
+		return -1;
+	rig.entrance.counts =
+		listener_counts_new(rig.snapshot->config->limits.connections,
+				    rig.snapshot->config->limits.connections_per_address);
+	if (!rig.entrance.counts)
+		return err_set(e, "out of memory");
+	return worker_new(&(struct worker_options){.signer = rig.signer,
+						   .writer = writer,
+						   .snapshot = rig.snapshot,
+						   .entrances = &rig.entrance,
+						   .fds = &fd,
+						   .entrances_n = 1},
+			  &rig.worker, e);
+}
+
+int rig_reload(const char *rules, const char *config, struct err *e)
+{
+	struct snapshot *fresh = NULL;
+
+	if (make_snapshot(rules, config, &fresh, e) < 0)
+		return -1;
+	/* A worker that cannot hear of a new policy ends the process, on purpose. */
+	fake_memory.paused++;
+	worker_set_snapshot(rig.worker, fresh);
+	fake_memory.paused--;
+	snapshot_unref(rig.snapshot);
+	rig.snapshot = fresh;
+	return 0;
+}
+
+static void end_peers(struct peer *v, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		SSL_free(v[i].ssl);
+		bytes_clear(&v[i].got);
+	}
+}
+
+static void let_everything_end(void)
+{
+	fake_log.fail_at = 0;
+	fake_log_set(LOG_WRITES);
+	rig_settle();
+	fake_clock(25LL * 3600 * 1000000);
+	rig_settle();
+	if (rig.worker->clients || rig.worker->clients_n > 0)
+		fake_fault("%zu connections never end", rig.worker->clients_n);
+	if (rig.worker->tunnels)
+		fake_fault("a tunnel never ends");
+	if (rig.worker->waiters)
+		fake_fault("somebody still waits for the log");
+	worker_drain(rig.worker, 0);
+	rig_settle();
+	if (!fake_loop.stopped)
+		fake_fault("the drain does not end");
+}
+
+void rig_end(void)
+{
+	fake_memory.paused++;
+	if (rig.worker)
+		let_everything_end();
+	worker_free(rig.worker);
+	snapshot_unref(rig.snapshot);
+	listener_counts_unref(rig.entrance.counts);
+	signer_free(rig.signer);
+	end_peers(rig.clients, rig.clients_n);
+	end_peers(rig.origins, rig.origins_n);
+	fake_log_write();
+	fake_log_balance();
+	fake_end();
+	rig = (struct rig){0};
+	fake_memory.paused--;
+	if (fake_memory.live != 0)
+		fake_fault("%ld allocations were not freed", fake_memory.live);
+}
+
+/* ---- peers ---- */
+
+static void flush_tls(struct peer *p)
+{
+	char buf[16384];
+	int n;
+
+	while ((n = BIO_read(SSL_get_wbio(p->ssl), buf, sizeof(buf))) > 0)
+		bytes_add(&p->k->in, buf, (size_t)n);
+}
+
+void peer_send(struct peer *p, struct str data)
+{
+	if (!p->ssl) {
+		bytes_add(&p->k->in, data.p, data.n);
+		return;
+	}
+	ERR_clear_error();
+	if (data.n > 0 && SSL_write(p->ssl, data.p, (int)data.n) <= 0)
+		p->tls_failed = true;
+	flush_tls(p);
+}
+
+static void start_tls(struct peer *p, SSL *ssl)
+{
+	SSL_set_bio(ssl, BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));
+	p->ssl = ssl;
+	ERR_clear_error();
+	(void)SSL_do_handshake(ssl);
+	flush_tls(p);
+}
+
+void peer_start_client_tls(struct peer *p, const char *sni, bool trusting)
+{
+	SSL *ssl = SSL_new(trusting ? client_ctx : stranger_ctx);
+
+	if (!ssl)
+		abort();
+	SSL_set_connect_state(ssl);
+	if (*sni)
+		SSL_set_tlsext_host_name(ssl, sni);
+	start_tls(p, ssl);
+}
+
+static void on_leaf(void *arg, struct leaf *leaf, const struct err *e)
+{
+	static const struct str alpn = {"\x08http/1.1", 9};
+	SSL *ssl;
+
+	(void)e;
+	if (!leaf || signer_server_new(origin_signer, leaf, alpn, &ssl, NULL) < 0)
+		abort();
+	leaf_unref(leaf);
+	start_tls(arg, ssl);
+}
+
+void peer_start_origin_tls(struct peer *p, const char *name)
+{
+	struct leaf_name n = {.text = str_from_c(name)};
+
+	fake_memory.paused++;
+	signer_get(origin_signer, &n, on_leaf, p);
+	fake_memory.paused--;
+}
+
+void peer_close_notify(struct peer *p)
+{
+	if (p->ssl) {
+		(void)SSL_shutdown(p->ssl);
+		flush_tls(p);
+	}
+}
+
+static bool pump(struct peer *p)
+{
+	char buf[16384];
+	int n;
+
+	if (p->k->out.n == 0)
+		return false;
+	if (!p->ssl) {
+		bytes_add(&p->got, p->k->out.p, p->k->out.n);
+	} else {
+		BIO_write(SSL_get_rbio(p->ssl), p->k->out.p, (int)p->k->out.n);
+		ERR_clear_error();
+		while ((n = SSL_read(p->ssl, buf, sizeof(buf))) > 0)
+			bytes_add(&p->got, buf, (size_t)n);
+		if (SSL_get_error(p->ssl, n) == SSL_ERROR_SSL)
+			p->tls_failed = true;
+		flush_tls(p);
+	}
+	bytes_drop(&p->k->out, p->k->out.n);
+	return true;
+}
+
+static void find_origins(void)
+{
+	for (struct fake_socket *k = fake_sockets; k; k = k->next) {
+		bool is_known = !k->upstream;
+
+		for (size_t i = 0; i < rig.origins_n; i++)
+			is_known = is_known || rig.origins[i].k == k;
+		if (!is_known && rig.origins_n < RIG_PEERS_MAX)
+			rig.origins[rig.origins_n++] = (struct peer){.k = k};
+	}
+}
+
+bool rig_pump(void)
+{
+	bool any = false;
+
+	fake_memory.paused++;
+	find_origins();
+	for (size_t i = 0; i < rig.clients_n; i++)
+		any = pump(&rig.clients[i]) || any;
+	for (size_t i = 0; i < rig.origins_n; i++)
+		any = pump(&rig.origins[i]) || any;
+	fake_memory.paused--;
+	return any;
+}
+
+void rig_settle(void)
+{
+	unsigned n = 0;
+
+	do
+		fake_settle();
+	while (rig_pump() && ++n < 10000);
+}
+
+struct peer *rig_connect(unsigned n)
+{
+	struct fake_socket *k;
+
+	if (rig.clients_n == RIG_PEERS_MAX)
+		return NULL;
+	k = fake_accept(0, n);
+	if (!k)
+		return NULL;
+	rig.clients[rig.clients_n] = (struct peer){.k = k};
+	return &rig.clients[rig.clients_n++];
+}
