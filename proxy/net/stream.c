@@ -167,6 +167,11 @@ static unsigned read_plain(struct stream *s)
 		s->bytes_in += (uint64_t)n;
 		return STREAM_DATA;
 	}
+	if (n == 0 && s->write_reset) {
+		/* The kernel tells of a reset once, and the write was told. */
+		stream_fail_sys(s, ECONNRESET, "read");
+		return STREAM_ERROR;
+	}
 	if (n == 0) {
 		s->eof = true;
 		return STREAM_EOF;
@@ -174,6 +179,15 @@ static unsigned read_plain(struct stream *s)
 	if (errno == EAGAIN || errno == EWOULDBLOCK)
 		return 0;
 	stream_fail_sys(s, errno, "read");
+	return STREAM_ERROR;
+}
+
+/* After its FIN a peer can tell that it is gone by refusing what is written alone. */
+static unsigned gone_both_ways(struct stream *s)
+{
+	if (!s->eof || !s->write_failed || s->failed)
+		return 0;
+	stream_fail_sys(s, EPIPE, "write");
 	return STREAM_ERROR;
 }
 
@@ -224,6 +238,7 @@ static void on_read(evutil_socket_t fd, short what, void *arg)
 		events |= stream_tls_read(s);
 	else if (!s->eof && !s->paused && !s->socket_empty)
 		events |= read_plain(s);
+	events |= gone_both_ways(s);
 	deliver(s, events);
 }
 
@@ -430,6 +445,7 @@ int stream_out_add(struct stream *s, const void *p, size_t n)
 static void write_failed(struct stream *s)
 {
 	s->write_failed = true;
+	s->write_reset = errno == ECONNRESET;
 	free_out(s);
 	stream_schedule(s);
 }

@@ -21,10 +21,11 @@
 struct stream;
 
 enum stream_event {
-	STREAM_DATA = 1,    /* stream_data has grown */
-	STREAM_EOF = 2,	    /* the peer will send no more (FIN, or close_notify over TLS) */
-	STREAM_DRAINED = 4, /* all that was written is with the kernel, after some was not */
-	STREAM_ERROR = 8,   /* reset, broken TLS, truncation: see stream_error; nothing follows */
+	STREAM_DATA = 1,	/* stream_data has grown */
+	STREAM_EOF = 2,		/* the peer will send no more (FIN, or close_notify over TLS) */
+	STREAM_DRAINED = 4,	/* all that was written is with the kernel, after some was not */
+	STREAM_ERROR = 8,	/* reset, broken TLS, truncation, a write that failed after EOF: see
+				   stream_error; nothing follows */
 	STREAM_HANDSHAKED = 16, /* TLS is up */
 };
 
@@ -72,7 +73,8 @@ void stream_shutdown(struct stream *s);
  * caller asks certs/ with stream_ssl. */
 const struct err *stream_error(const struct stream *s);
 bool stream_error_is_tls(const struct stream *s);
-/* The connection ended within TLS: no close_notify, so nobody can say whether it was cut. */
+/* The connection ended within TLS, by FIN or reset: no close_notify, so nobody can say whether it
+ * was cut. */
 bool stream_was_cut(const struct stream *s);
 
 /* Plain bytes received and sent since birth (for TLS: within it). */

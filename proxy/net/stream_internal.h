@@ -40,12 +40,13 @@ struct stream {
 	bool eof;
 	bool failed;	   /* STREAM_ERROR was or will be delivered; nothing is read or written */
 	bool write_failed; /* writes are dropped; what the peer sent before may still be read */
+	bool write_reset;  /* and it was a reset, which the read side does not hear of again */
 	bool error_is_tls;
 	bool handshaking;
 	bool tls_up;
 	bool tls_more;	   /* OpenSSL may hold bytes that it has not been asked for */
 	bool socket_empty; /* the last read was short: no second one to hear EAGAIN */
-	bool socket_eof;
+	bool socket_eof;   /* or reset */
 	bool corked;
 	bool kept; /* something was left over by a write: STREAM_DRAINED is owed */
 	bool shut_wanted, shut_done;

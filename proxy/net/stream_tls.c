@@ -66,6 +66,8 @@ static int bio_read(BIO *b, char *buf, int size)
 	if (errno == EAGAIN || errno == EWOULDBLOCK) {
 		s->socket_empty = true;
 		BIO_set_retry_read(b);
+	} else {
+		s->socket_eof = true;
 	}
 	return -1;
 }

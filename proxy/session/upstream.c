@@ -36,7 +36,8 @@ static void on_stream(void *arg, unsigned events)
 {
 	struct upstream *u = arg;
 
-	if (events & STREAM_ERROR) {
+	/* What was read up to a clean end is whole, even if what is written then meets nobody. */
+	if ((events & STREAM_ERROR) && !stream_at_eof(u->s)) {
 		u->failed = true;
 		/* A late alert has its own words; an end without close_notify is just an end. */
 		if (stream_error_is_tls(u->s) && !stream_was_cut(u->s))

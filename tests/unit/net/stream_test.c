@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -287,6 +288,63 @@ static void test_answer_is_read_after_a_failed_write(void **state)
 	stream_close(a.s);
 }
 
+/* A FIN is a half-close until what is written finds nobody. */
+static void test_gone_after_its_fin(void **state)
+{
+	struct side a;
+	int raw;
+
+	(void)state;
+	pair(&a, &raw);
+	assert_int_equal(shutdown(raw, SHUT_WR), 0);
+	RUN_UNTIL(a.seen & STREAM_EOF);
+	stream_write(a.s, STR("still welcome"));
+	run_ms(20);
+	assert_false(a.seen & STREAM_ERROR);
+	close(raw);
+	stream_write(a.s, STR("into the void"));
+	RUN_UNTIL(a.seen & STREAM_ERROR);
+	stream_close(a.s);
+}
+
+static void tcp_pair(struct side *a, int *ret_raw)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	socklen_t n = sizeof(at);
+	int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fd;
+	struct err e = ERR_INIT;
+
+	assert_int_equal(bind(l, (struct sockaddr *)&at, n), 0);
+	assert_int_equal(listen(l, 1), 0);
+	assert_int_equal(getsockname(l, (struct sockaddr *)&at, &n), 0);
+	*ret_raw = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(connect(*ret_raw, (struct sockaddr *)&at, n), 0);
+	fd = accept4(l, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	close(l);
+	memset(a, 0, sizeof(*a));
+	assert_int_equal(stream_new(loop, fd, on_event, a, &a->s, &e), 0);
+}
+
+/* The kernel tells of a reset once. That it told a write must not make the read side see an end. */
+static void test_a_reset_that_a_write_met_is_no_eof(void **state)
+{
+	struct linger hard = {.l_onoff = 1, .l_linger = 0};
+	struct side a;
+	int raw;
+
+	(void)state;
+	tcp_pair(&a, &raw);
+	assert_int_equal(write(raw, "half", 4), 4);
+	setsockopt(raw, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
+	close(raw);
+	stream_write(a.s, STR("into the void"));
+	RUN_UNTIL(a.seen & (STREAM_EOF | STREAM_ERROR));
+	RUN_UNTIL(a.seen & STREAM_ERROR);
+	assert_false(stream_at_eof(a.s));
+	assert_int_equal(a.got, 4);
+	stream_close(a.s);
+}
+
 static void test_close_within_callback(void **state);
 
 static void closing_event(void *arg, unsigned events)
@@ -470,6 +528,7 @@ static void test_tls_truncation_is_an_error(void **state)
 	shutdown(stream_fd(s.s), SHUT_WR); /* FIN without close_notify */
 	RUN_UNTIL(c.seen & STREAM_ERROR);
 	assert_true(stream_error_is_tls(c.s));
+	assert_true(stream_was_cut(c.s));
 	stream_close(c.s);
 	stream_close(s.s);
 }
@@ -635,6 +694,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_write_keeps_the_rest, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_shutdown_waits_for_pending, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_answer_is_read_after_a_failed_write, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_gone_after_its_fin, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_a_reset_that_a_write_met_is_no_eof, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_close_within_callback, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_detach, setup, teardown),
