@@ -323,8 +323,12 @@ static int admit(struct exchange *x, struct err *e)
 	x->rule = d.rule;
 	if (d.allow || rc < 0)
 		return rc;
+	/* Without the query: it may hold a secret, and no rule looks at it. */
 	strbuf_init(&url, 256);
-	url_add(&x->request->url, &url);
+	strbuf_adds(&url, scheme_word(q.scheme));
+	strbuf_adds(&url, "://");
+	url_add_authority(&x->request->url, &url);
+	strbuf_add(&url, q.path);
 	(void)err_reason(e, d.reason, "%s %.*s %s%s",
 			 d.reason == REASON_NO_RULE ? "no rule allows" : "a rule denies",
 			 STR_FMT(x->request->method), strbuf_cstr(&url),
