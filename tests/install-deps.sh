@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the Debian packages that stile needs, if any is missing: `build` for compiling, `test` for
-# the test suite, `lint` for the linters, `bench` for the peers that `make bench` races against. Asks
-# for root (sudo) only when there is something to install.
+# the test suite, `lint` for the linters, `bench` for the peers that `make bench` races against, `fuzz`
+# for the fuzzers. Asks for root (sudo) only when there is something to install.
 set -eu
 
 build="gcc make pkg-config libc6-dev libevent-dev libssl-dev libyaml-dev libc-ares-dev libnghttp2-dev
@@ -9,6 +9,7 @@ build="gcc make pkg-config libc6-dev libevent-dev libssl-dev libyaml-dev libc-ar
 test="libcmocka-dev python3 python3-pytest python3-pytest-xdist python3-requests python3-aiohttp
  python3-cryptography python3-yaml python3-h11 curl wget git nodejs openssl iproute2 strace procps util-linux man-db"
 lint="clang clang-tidy clang-format cppcheck libclang-rt-14-dev llvm"
+fuzz="clang libclang-rt-14-dev llvm python3 python3-h11 nodejs"
 bench="python3 python3-cryptography squid-openssl tinyproxy-bin"
 
 want=
@@ -18,6 +19,7 @@ for group in "$@"; do
 	test) want="$want $build $test" ;;
 	lint) want="$want $build $lint" ;;
 	bench) want="$want $build $bench" ;;
+	fuzz) want="$want $build $fuzz" ;;
 	*) echo "install-deps.sh: unknown group $group (build, test, lint or bench)" >&2; exit 2 ;;
 	esac
 done
