@@ -67,7 +67,8 @@ int clientfail_explain(SSL *ssl, struct err *e)
 		return err_reason(
 			e, REASON_CLIENT_TLS_FAILED,
 			SSL_is_init_finished(ssl)
-				? "the client cut the connection without a TLS close"
+				? "the client cut the connection without a request or a TLS close "
+				  "(some do so when they do not trust the CA)"
 				: "the client closed the connection during the TLS handshake "
 				  "(some do so when they do not trust the CA)");
 	}

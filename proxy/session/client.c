@@ -391,7 +391,12 @@ static bool step(struct client *c)
 		if (read_head(c))
 			return true;
 		if (stream_at_eof(c->s))
-			client_close(c, REASON_CLIENT_CLOSED, NULL);
+			client_close(c, REASON_CLIENT_CLOSED,
+				     c->leaf_unproven
+					     ? "the client closed the connection without a "
+					       "request (some do so when they do not trust "
+					       "the CA: `stile ca bundle`)"
+					     : NULL);
 		return false;
 	case CLIENT_EXCHANGE:
 		if (c->exchange)

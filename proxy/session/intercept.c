@@ -9,8 +9,9 @@
 #include "certs/signer.h"
 #include "proxy/session/client.h"
 
-/* What we speak inside; the wire format of RFC 7301. */
-static const struct str ALPN = {"\x08http/1.1", 9};
+/* What we speak inside; the wire format of RFC 7301. A client that offers http/1.0 alone (curl
+ * --http1.0) is answered in it. */
+static const struct str ALPN = {"\x08http/1.1\x08http/1.0", 18};
 
 static void on_leaf(void *arg, struct leaf *leaf, const struct err *why)
 {
@@ -59,8 +60,10 @@ void intercept_handshaked(struct client *c)
 
 	c->caller.tls_version = str_from_c(SSL_get_version(ssl));
 	SSL_get0_alpn_selected(ssl, &alpn, &alpn_n);
-	/* Only http/1.1 is ever selected; the static text outlives the SSL. */
-	c->caller.tls_alpn = alpn_n ? STR("http/1.1") : STR_NONE;
+	/* Static text: it outlives the SSL. */
+	c->caller.tls_alpn = str_eq(str_from(alpn, alpn_n), STR("http/1.0"))   ? STR("http/1.0")
+			     : str_eq(str_from(alpn, alpn_n), STR("http/1.1")) ? STR("http/1.1")
+									       : STR_NONE;
 	c->where.scheme = SCHEME_HTTPS;
 	c->served = false;
 	c->leaf_unproven = true;
