@@ -431,6 +431,17 @@ class Stile:
     def wait_record(self, since: int = 0, seconds: float = TIMEOUT, **want) -> dict:
         return self.wait_records(1, since, seconds, **want)[0]
 
+    def settled(self) -> "Stile":
+        """Waits until each start has its end: what the tests before this one left to be written."""
+        def look():
+            counts = [0, 0]
+            for r in self.records():
+                counts[0] += r["event"] in PAIRS
+                counts[1] += r["event"] in PAIRS.values()
+            return counts[0] == counts[1]
+        wait_for(look, why="each start has its end")
+        return self
+
     # clients
 
     def client(self, rcvbuf: int = 0) -> Raw:

@@ -18,15 +18,20 @@ MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def slow(origin, tmp_path_factory):
+def slow_of_all(origin, tmp_path_factory):
     s = Stile(tmp_path_factory.mktemp("slow"), origin,
               rules=[allow("http://origin.test:*", "https://origin.test:*"), allow("tcp://other.test:*")])
     yield s
     s.finish()
 
 
+@pytest.fixture
+def slow(slow_of_all):
+    return slow_of_all.settled()
+
+
 @pytest.fixture(scope="module")
-def hasty(origin, tmp_path_factory):
+def hasty_of_all(origin, tmp_path_factory):
     """Short limits, for what ends by time."""
     short = f"{300 * SLOWER}ms"
     s = Stile(tmp_path_factory.mktemp("hasty"), origin,
@@ -34,6 +39,11 @@ def hasty(origin, tmp_path_factory):
               limits={k: short for k in ("head", "idle", "first_byte", "body_idle", "tunnel_idle", "dial")})
     yield s
     s.finish()
+
+
+@pytest.fixture
+def hasty(hasty_of_all):
+    return hasty_of_all.settled()
 
 
 def ask(peer, more="", method="GET", path="/x", version="1.1") -> bytes:

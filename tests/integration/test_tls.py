@@ -27,7 +27,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 @pytest.fixture(scope="module")
-def tls(origin, tmp_path_factory):
+def tls_of_all(origin, tmp_path_factory):
     s = Stile(tmp_path_factory.mktemp("tls"), origin,
               rules=[allow("https://origin.test:*", "https://evil.test:*", "https://*.origin.test:*", "https://127.0.0.1:*",
                            "https://[::1]:*"),
@@ -35,6 +35,11 @@ def tls(origin, tmp_path_factory):
               upstream={"hosts": {n: "127.0.0.1" for n in ["origin.test", "evil.test", PASSED, *NAMES]}})
     yield s
     s.finish()
+
+
+@pytest.fixture
+def tls(tls_of_all):
+    return tls_of_all.settled()
 
 
 def request(s, port, path="/ok/a", host="origin.test", more="", method="GET"):
@@ -47,8 +52,11 @@ def leaf_of(raw) -> x509.Certificate:
 
 def leaf_for(s, host="origin.test", port=443) -> x509.Certificate:
     """The leaf alone: nothing needs to listen on the port, since nothing is asked inside."""
+    since = s.mark()
     with s.tunnel(port, host) as c:
-        return leaf_of(c)
+        leaf = leaf_of(c)
+    s.wait_record(since, event="tunnel.deny")
+    return leaf
 
 
 def contexts(**settings) -> list:
@@ -501,7 +509,8 @@ def test_sessions_with_the_origin_are_resumed(stile, theirs):
 
 
 @pytest.mark.parametrize("offer, picked", [(None, None), (["http/1.1"], "http/1.1"), (["h2", "http/1.1"], "http/1.1"),
-                                           (["http/1.1", "h2"], "http/1.1"), (["x", "http/1.1"], "http/1.1")])
+                                           (["http/1.1", "h2"], "http/1.1"), (["x", "http/1.1"], "http/1.1"),
+                                           (["http/1.0"], "http/1.0"), (["http/1.0", "http/1.1"], "http/1.1")])
 @pytest.mark.parametrize("theirs", ["http/1.1", "none", "h2 first"])
 def test_alpn_pairs(tls, offer, picked, theirs):
     server = server_context(tls.origin.pki / "good.pem", tls.origin.pki / "good.key")
@@ -522,7 +531,7 @@ def test_alpn_pairs(tls, offer, picked, theirs):
 
 
 @pytest.mark.parametrize("version", contexts())
-@pytest.mark.parametrize("offer", [["h2"], ["h3", "spdy/3"], ["HTTP/1.1"], ["http/1.0"]])
+@pytest.mark.parametrize("offer", [["h2"], ["h3", "spdy/3"], ["HTTP/1.1"]])
 def test_no_protocol_in_common(tls, offer, version):
     since, seen = tls.mark(), tls.origin.mark()
     context = tls.context(maximum_version=version)
