@@ -1,1 +1,133 @@
-def play(run): pass
+"""Cases that are more than one message: a list of steps, each a map. Its keys, in the order in which
+they act:
+
+    open         a connection to the proxy (`second` listener: 2)
+    connect      CONNECT to that target; 200 is expected, unless `status` says otherwise
+    setup        another configuration, and SIGHUP
+    tls          a handshake: {name, fragment, trust: stile|origin}; `fails: true` when it must not come about
+    hello        a raw ClientHello: {sni: [..], fragment, grease, padding, ...} (wire.client_hello)
+    send         bytes
+    sleep        seconds
+    answer       the status that must come, with `reason`, `client_lacks`, `client_has`
+    closed       the connection must end, without an answer in HTTP
+    zone         what DNS answers from now on
+    chmod, file  the credential's file: a mode; new contents
+"""
+
+import os
+import ssl
+import time
+
+import case as cases
+import wire
+
+
+def play(run) -> None:
+    stack, o = run.stack, run.stack.origin
+    o.greeting = run.bytes(run.case.get("greeting", ""))
+    o.kind = run.case.get("certificate", "good")
+    o.client_cert = run.case.get("client_certificate", False)
+    stack.world.asked()
+    mark = o.mark()
+    try:
+        for step in run.case["steps"]:
+            one(run, step)
+        run.close()
+        run.check_records()
+        run.check_origin(o.since(mark))
+        names = stack.world.asked()
+        if "questions" in run.expect:
+            cases.expect(sorted(set(names)) == sorted(run.expect["questions"]), "questions to DNS",
+                         run.expect["questions"], names)
+        if "most_questions" in run.expect:
+            cases.expect(len(names) <= run.expect["most_questions"], "questions to DNS", run.expect["most_questions"], names)
+        conns = [c for c, _ in o.since(mark)]
+        if "upstream" in run.expect:
+            seen = [c.local[0].removeprefix("::ffff:") for c in conns]
+            cases.expect(all(a in run.expect["upstream"] for a in seen), "addresses dialled", run.expect["upstream"], seen)
+        if "sni" in run.expect:
+            cases.expect([c.sni for c in conns] == cases.as_list(run.expect["sni"]), "SNI upstream", run.expect["sni"],
+                         [c.sni for c in conns])
+    finally:
+        if any("setup" in s for s in run.case["steps"]):
+            stack.reload(stack.name)
+        if any("file" in s or "chmod" in s for s in run.case["steps"]):
+            write_secret(stack, stack.secret + "\n", 0o600)
+            time.sleep(0.6)
+
+
+def write_secret(stack, text: str | None, mode: int) -> None:
+    path = stack.folder / "tok"
+    path.unlink(missing_ok=True)
+    if text is not None:
+        path.write_bytes(text.encode("latin-1"))
+        path.chmod(mode)
+
+
+def one(run, step: dict) -> None:
+    stack = run.stack
+    if "open" in step:
+        run.place, run.position = "proxy", "first"
+        run.connect()
+    if "setup" in step:
+        stack.reload(step["setup"])
+    if "file" in step:
+        write_secret(stack, None if step["file"] is None else run.fill(step["file"]), step.get("chmod", 0o600))
+        time.sleep(0.6)
+    if "zone" in step:
+        stack.world.dns.zone |= step["zone"]
+        stack.world.dns.asked.clear()
+    if "connect" in step:
+        target = run.bytes(step["connect"])
+        host = run.bytes(step.get("host", step["connect"]))
+        run.send(b"CONNECT " + target + b" HTTP/1.1\r\nHost: " + host + b"\r\n" + run.bytes(step.get("fields", "")) +
+                 b"\r\n" + run.bytes(step.get("behind", "")))
+        check_answer(run, step, step.get("status", 200), connect=True)
+    if "tls" in step:
+        handshake(run, step["tls"] or {}, step.get("fails", False))
+    if "hello" in step:
+        h = dict(step["hello"])
+        fragment, cut = h.pop("fragment", 16384), h.pop("cut", None)
+        for key in ("sni", "sni_again"):
+            if h.get(key) is not None:
+                h[key] = [run.bytes(n) for n in h[key]]
+        h = {k: run.bytes(v) if isinstance(v, str) else v for k, v in h.items()}
+        run.send(wire.records(wire.client_hello(**h), fragment)[:cut])
+    if "send" in step:
+        run.send(run.bytes(step["send"]))
+    if "sleep" in step:
+        time.sleep(step["sleep"])
+    if "answer" in step:
+        check_answer(run, step, step["answer"])
+    if "closed" in step:
+        cases.expect(run.read_end(step.get("within", 5)), "the connection", "closed", "open")
+        cases.expect(b"HTTP/1." not in run.buffer, "what came before the end", "no answer in HTTP", run.buffer)
+        cases.expect(run.bytes(step.get("alert", "")) in run.buffer, "the alert", step.get("alert"), run.buffer)
+
+
+def check_answer(run, step: dict, status, connect: bool = False) -> None:
+    a = run.read_answer(step.get("within", 6), connect=connect)
+    cases.expect(a is not None, "the answer", status, f"none (end: {run.eof}, read: {run.buffer[:200]!r})")
+    cases.expect(a.status in cases.as_list(status), "status", status, (a.status, a.reason(), a.body[:300]))
+    if "reason" in step:
+        cases.expect(a.reason() in cases.as_list(step["reason"]), "reason", step["reason"], a.reason())
+    for text in cases.as_list(step.get("client_lacks")):
+        cases.expect(run.bytes(text) not in a.head + a.body, "the answer lacks", text, a.head + a.body[:500])
+    for text in cases.as_list(step.get("client_has")):
+        cases.expect(run.bytes(text) in a.head + a.body, "the answer has", text, a.head + a.body[:500])
+    if a.status >= 400 and a.reason():
+        run.answers.append(a)
+
+
+def handshake(run, t: dict, fails: bool) -> None:
+    trust = run.stack.origin_trust if t.get("trust") == "origin" else run.stack.trust
+    try:
+        run.start_tls(t.get("name", "allowed.test"), trust, t.get("fragment", 0))
+        if t.get("no_context") is None and fails:
+            run.sock.sendall(b"GET / HTTP/1.1\r\n")
+            run.sock.recv(10)
+    except (OSError, ssl.SSLError) as e:
+        cases.expect(fails, "the handshake", "success", f"{type(e).__name__}: {e}")
+        return
+    cases.expect(not fails, "the handshake", "failure", "success")
+    _ = os

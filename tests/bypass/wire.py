@@ -52,7 +52,7 @@ def take_chunks(data: bytes) -> tuple[bytes, int] | None:
         body, at = body + data[at:at + size], at + size + 2
 
 
-def take_answer(data: bytes, eof: bool, head_only: bool = False) -> tuple[Answer, int] | None:
+def take_answer(data: bytes, eof: bool, head_only: bool = False, connect: bool = False) -> tuple[Answer, int] | None:
     """The first final answer of data and its length; None while more is needed."""
     at, interims = 0, 0
     while True:
@@ -68,7 +68,7 @@ def take_answer(data: bytes, eof: bool, head_only: bool = False) -> tuple[Answer
     a = Answer(status, fields, head)
     a.interims = interims
     length, coding = a.get("content-length"), a.get("transfer-encoding")
-    if head_only or status in (101, 204, 304):
+    if head_only or status in (101, 204, 304) or connect and status < 300:
         a.whole = True
     elif coding:
         found = take_chunks(data[at:])
