@@ -815,6 +815,22 @@ def test_a_reset_behind_a_half_close(slow):
     end_of_tunnel(slow, since, "upstream_closed", bytes_out=1)
 
 
+@pytest.mark.parametrize("first", ["client", "origin"])
+def test_a_side_that_is_gone_after_its_fin_ends_the_tunnel(slow, first):
+    """Its FIN was passed on as a half-close; what then meets nobody ends the other way as well."""
+    since = slow.mark()
+    with Peer() as p:
+        c, o = tunnel(slow, p)
+        a, b = (c, o) if first == "client" else (o, c)
+        a.close()
+        assert b.at_end()
+        with pytest.raises(OSError):
+            while True:
+                b.send(b"x" * 1000)
+        b.close()
+    end_of_tunnel(slow, since, "client_closed" if first == "client" else "upstream_closed")
+
+
 def test_a_tunnel_s_slow_side_stops_the_other(slow):
     total, since = 96 * MIB, slow.mark()
     before = slow.rss_kib()
