@@ -98,7 +98,10 @@ bool worker_log_wait(struct worker *w, struct log_waiter *wa, uint64_t ticket)
 	else
 		w->waiters = wa;
 	w->last_waiter = wa;
-	if (!w->log_timer.armed)
+	/* A log that is down says nothing more until it works again: not to be waited for. */
+	if (!log_port_available(w->log))
+		timer_arm(&w->log_timer, 0);
+	else if (!w->log_timer.armed)
 		timer_arm(&w->log_timer, LIMIT_MS_LOG_WAIT);
 	return false;
 }
