@@ -66,6 +66,8 @@ def default_rules() -> list[dict]:
 
 # ---- the origin ----
 
+SETTLE = b"GET /settle HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
 
 class Origin:
     """tests/origin/origin.py, running."""
@@ -85,19 +87,28 @@ class Origin:
         self.proc.kill()
         self.proc.wait()
 
+    def settle(self) -> None:
+        """Waits until what was sent to the plain port is in the files."""
+        with socket.create_connection(("127.0.0.1", self.plain), TIMEOUT) as s:
+            s.sendall(SETTLE)
+            while s.recv(4096):
+                pass
+
     def mark(self) -> dict[str, int]:
         """What has been received up to now; see since."""
+        self.settle()
         return {e.name: e.stat().st_size for e in os.scandir(self.record)}
 
     def since(self, mark: dict[str, int]) -> bytes:
         """All bytes received after the mark, of all connections."""
+        self.settle()
         out = b""
         for e in sorted(os.scandir(self.record), key=lambda e: e.name):
             at = mark.get(e.name, 0)
             if e.stat().st_size > at:
                 with open(e.path, "rb") as f:
                     f.seek(at)
-                    out += f.read()
+                    out += f.read().replace(SETTLE, b"")
         return out
 
     def open_gate(self, name: str) -> None:

@@ -24,6 +24,7 @@ Paths (n, ms, gate ... are query keys):
   /trailers           a chunked body with trailers
   /redirect?to=       302
   /reset?after=       sends that many bytes of an answer, then resets
+  /settle             answers once every byte that came on the plain port is in its file
   /bad/KIND /odd/KIND /nobody/KIND /extra/KIND       see bad.py
   /script/NAME        does what NAME.json in --control says: a list of [verb, value]:
                       send TEXT (latin-1), body (reads the request's), sleep SECONDS, wait FILE, end (half-close),
@@ -34,6 +35,7 @@ import hashlib
 import json
 import os
 import pathlib
+import select
 import signal
 import socket
 import ssl
@@ -77,27 +79,39 @@ class Connection:
     """One accepted connection: buffered reads that are recorded, writes, ways to end."""
 
     count = 0
+    live: set["Connection"] = set()
     lock = threading.Lock()
 
     def __init__(self, sock: socket.socket, origin: "Origin", tls: bool):
         with Connection.lock:
             Connection.count += 1
             self.number = Connection.count
+            Connection.live.add(self)
         self.sock, self.origin, self.tls = sock, origin, tls
         self.buffer, self.recorded, self.requests = bytearray(), 0, 0
         self.sni: str | None = None
         self.file = open(origin.record / f"{self.number:06d}.bin", "wb", 0) if origin.record else None
 
     def fill(self, most: int = 65536) -> bool:
+        recording = self.file and self.recorded < RECORD_MAX
         try:
-            data = self.sock.recv(most)
+            if recording and not self.tls:
+                # Written before it is taken, so that what is no longer readable is in the file (/settle).
+                data = self.sock.recv(most, socket.MSG_PEEK)
+                self.keep(data)
+                self.sock.recv(len(data))
+            else:
+                data = self.sock.recv(most)
+                if recording:
+                    self.keep(data)
         except (OSError, ssl.SSLError) as e:
             raise Gone from e
-        if self.file and self.recorded < RECORD_MAX:
-            self.file.write(data[:RECORD_MAX - self.recorded])
-            self.recorded += len(data)
         self.buffer += data
         return bool(data)
+
+    def keep(self, data: bytes) -> None:
+        self.file.write(data[:RECORD_MAX - self.recorded])
+        self.recorded += len(data)
 
     def line(self) -> bytes:
         while (end := self.buffer.find(b"\n")) < 0:
@@ -169,6 +183,8 @@ class Connection:
             pass
 
     def close(self) -> None:
+        with Connection.lock:
+            Connection.live.discard(self)
         if self.file:
             self.file.close()
         try:
@@ -185,6 +201,22 @@ def pattern(n: int):
 
 
 # What the paths do. True: the connection may carry another request.
+
+def do_settle(c: Connection, q: Request) -> bool:
+    """Connections are accepted in order: those made before this one are known."""
+    end = time.monotonic() + q.number("ms", 300) / 1000
+    while time.monotonic() < end:
+        with Connection.lock:
+            others = [x.sock for x in Connection.live if x is not c and not x.tls and x.sock.fileno() >= 0]
+        poll = select.poll()
+        for sock in others:
+            poll.register(sock.fileno(), select.POLLIN)
+        if not poll.poll(0):
+            break
+        time.sleep(0.001)
+    c.answer(200)
+    return False
+
 
 def do_ok(c: Connection, q: Request) -> bool:
     for _ in c.body(q):
@@ -361,7 +393,7 @@ def do_script(c: Connection, q: Request) -> bool:
     return True
 
 
-PATHS = {"ok": do_ok, "echo": do_echo, "auth": do_auth, "status": do_status, "bytes": do_bytes,
+PATHS = {"ok": do_ok, "settle": do_settle, "echo": do_echo, "auth": do_auth, "status": do_status, "bytes": do_bytes,
          "chunked": do_chunked, "close": do_close, "sse": do_sse, "slow": do_slow, "drip": do_drip,
          "upload": do_upload, "early": do_early, "continue": do_continue, "nocontinue": do_continue,
          "trailers": do_trailers, "redirect": do_redirect, "reset": do_reset, "script": do_script,
