@@ -72,7 +72,7 @@ static void exchange_goto(struct exchange *x, enum exchange_state to)
 	static const unsigned legal[] = {
 		[EXCHANGE_DECIDE] = TO(RESOLVE) | TO(RECORD) | TO(REFUSE) | TO(DONE),
 		[EXCHANGE_RESOLVE] = TO(RECORD) | TO(DIAL) | TO(REFUSE) | TO(DONE),
-		[EXCHANGE_RECORD] = TO(DIAL) | TO(ANSWER) | TO(REFUSE) | TO(DONE),
+		[EXCHANGE_RECORD] = TO(DIAL) | TO(ANSWER) | TO(RESOLVE) | TO(REFUSE) | TO(DONE),
 		[EXCHANGE_DIAL] = TO(ANSWER) | TO(DONE),
 		[EXCHANGE_ANSWER] = TO(BODY) | TO(RESOLVE) | TO(DONE),
 		[EXCHANGE_BODY] = TO(DONE),
@@ -430,6 +430,15 @@ static void on_judged(void *arg, const struct err *e)
 	exchange_drive(x);
 }
 
+/* The kept connection ended, or spoke unasked, while the record was written: what came is no answer
+ * to this request, of which nothing is sent yet. */
+static void leave_kept(struct exchange *x)
+{
+	upstream_close(x->up);
+	x->up = NULL;
+	exchange_goto(x, EXCHANGE_RESOLVE);
+}
+
 static void log_gone(struct exchange *x)
 {
 	(void)err_reason(&x->error, REASON_LOG_UNAVAILABLE, "the audit log cannot be written");
@@ -690,8 +699,10 @@ static bool step(struct exchange *x)
 			return false;
 		if (!x->up)
 			exchange_goto(x, EXCHANGE_DIAL);
-		else
+		else if (upstream_is_quiet(x->up))
 			return begin(x);
+		else
+			leave_kept(x);
 		return true;
 	case EXCHANGE_DIAL: return dial(x) && begin(x);
 	case EXCHANGE_ANSWER: {

@@ -249,3 +249,8 @@ bool upstream_reused(const struct upstream *u)
 {
 	return u->reused;
 }
+
+bool upstream_is_quiet(const struct upstream *u)
+{
+	return !u->failed && !u->answered && !stream_at_eof(u->s) && stream_data(u->s).n == 0;
+}

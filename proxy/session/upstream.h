@@ -39,5 +39,7 @@ const struct fields *upstream_trailers(const struct upstream *u);
 /* The origin has sent at least one byte of this answer. */
 bool upstream_answered(const struct upstream *u);
 bool upstream_reused(const struct upstream *u);
+/* Before the head is sent: nothing came and nothing ended, so what comes will be the answer. */
+bool upstream_is_quiet(const struct upstream *u);
 
 #endif
