@@ -80,6 +80,7 @@ struct fake_socket {
 	bool upstream;
 	struct bytes in, out; /* as the proxy sees it */
 	bool in_eof, in_reset;
+	bool reset_told;
 	bool fin, reset, closed; /* what the proxy did */
 	bool hard;		 /* a close would be a reset */
 	size_t window;		 /* how many bytes of `out` the kernel takes */

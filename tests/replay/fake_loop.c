@@ -261,6 +261,28 @@ static void end_turn(struct loop *l)
 	}
 }
 
+static struct deadline *earliest(int64_t until_us)
+{
+	struct deadline *best = NULL;
+
+	for (struct deadline *d = deadlines; d; d = d->next)
+		if (d->timer->armed && d->at_us <= until_us && (!best || d->at_us < best->at_us))
+			best = d;
+	return best;
+}
+
+/* What was armed for now. */
+static void run_due(void)
+{
+	struct deadline *d = earliest(fake_loop.now_us);
+
+	if (!d)
+		return;
+	fake_loop.busy = true;
+	d->timer->armed = false;
+	d->timer->fn(d->timer->arg);
+}
+
 bool fake_turn(void)
 {
 	if (!the_loop)
@@ -268,6 +290,7 @@ bool fake_turn(void)
 	fake_loop.busy = false;
 	fake_loop.turns++;
 	run_letters();
+	run_due();
 	if (fake_splices_turn())
 		fake_loop.busy = true;
 	run_events();
@@ -286,16 +309,6 @@ void fake_settle(void)
 			fake_fault("the loop spins: %d turns without an end", SETTLE_TURNS);
 			return;
 		}
-}
-
-static struct deadline *earliest(int64_t until_us)
-{
-	struct deadline *best = NULL;
-
-	for (struct deadline *d = deadlines; d; d = d->next)
-		if (d->timer->armed && d->at_us <= until_us && (!best || d->at_us < best->at_us))
-			best = d;
-	return best;
 }
 
 void fake_clock(int64_t us)

@@ -211,10 +211,14 @@ void peer_send(struct peer *p, struct str data)
 	flush_tls(p);
 }
 
+/* What came before is the beginning of the handshake. */
 static void start_tls(struct peer *p, SSL *ssl)
 {
 	SSL_set_bio(ssl, BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));
 	p->ssl = ssl;
+	if (p->got.n > 0)
+		BIO_write(SSL_get_rbio(ssl), p->got.p, (int)p->got.n);
+	bytes_drop(&p->got, p->got.n);
 	ERR_clear_error();
 	(void)SSL_do_handshake(ssl);
 	flush_tls(p);
@@ -248,9 +252,12 @@ void peer_start_origin_tls(struct peer *p, const char *name)
 {
 	struct leaf_name n = {.text = str_from_c(name)};
 
+	long live = fake_memory.live;
+
 	fake_memory.paused++;
 	signer_get(origin_signer, &n, on_leaf, p);
 	fake_memory.paused--;
+	fake_memory.live = live; /* the origins' signer keeps its leaves */
 }
 
 void peer_close_notify(struct peer *p)
