@@ -10,11 +10,12 @@ import time
 
 import pytest
 
-from stilelib import SLOWER, TIMEOUT, Peer, Raw, Stile, allow, check_refusal, chunked, get, wait_for
+from stilelib import SANITIZED, SLOWER, TIMEOUT, Peer, Raw, Stile, allow, check_refusal, chunked, get, wait_for
 
 OK = b"HTTP/1.1 200 OK\r\n"
 SMALL = OK + b"Content-Length: 2\r\n\r\nok"
 MIB = 1 << 20
+GROWTH = 40 if SANITIZED else 1  # a sanitizer keeps what was freed
 
 
 @pytest.fixture(scope="module")
@@ -414,7 +415,7 @@ def test_a_client_that_does_not_read_stops_the_origin(slow):
         sent = [push_until_stuck(o.sock, total, 0.05) for o in origins]
         assert max(sent) < total // 2, "the origin was not stopped"
         grown = slow.rss_kib() - before
-        assert grown < 12 * 1024 * SLOWER, f"{grown} KiB for {n} answers"
+        assert grown < 12 * 1024 * GROWTH, f"{grown} KiB for {n} answers"
         # The first is read now: nothing was lost, and the flow goes on.
         rest = threading.Thread(target=origins[0].sock.sendall, args=(b"z" * 4 * MIB,))
         rest.start()
@@ -437,7 +438,7 @@ def test_an_origin_that_does_not_read_stops_the_client(slow):
             o.read_head()
             sent = push_until_stuck(c.sock, total)
             assert sent < total // 2, "the client was not stopped"
-            assert slow.rss_kib() - before < 6 * 1024 * SLOWER
+            assert slow.rss_kib() - before < 6 * 1024 * GROWTH
             rest = threading.Thread(target=c.sock.sendall, args=(b"z" * (total - sent),))
             rest.start()
             assert take_exactly(o, total) == total
@@ -681,11 +682,12 @@ def test_dripping_a_head_gains_no_time(hasty):
     """The limit counts from the head's first byte, whatever comes in between."""
     since, begun = hasty.mark(), time.monotonic()
     with hasty.client() as c:
+        c.send(b"GET http://origin.test/")
         while time.monotonic() - begun < 5 * SLOWER:
-            c.send_quietly(b"G")
+            c.send_quietly(b"a")
             if select.select([c.sock], [], [], 0.03)[0]:
                 break
-        check_refusal(c.response(), (408, 400))
+        check_refusal(c.response(), 408)
     assert time.monotonic() - begun < 2 * SLOWER
     assert hasty.wait_record(since)["reason"] == "client_timeout"
 
@@ -838,7 +840,7 @@ def test_a_tunnel_s_slow_side_stops_the_other(slow):
         c, o = tunnel(slow, p)
         sent = push_until_stuck(o.sock, total)
         assert sent < total, "the origin was not stopped"
-        assert slow.rss_kib() - before < 6 * 1024 * SLOWER
+        assert slow.rss_kib() - before < 6 * 1024 * GROWTH
         o.half_close()
         assert take_exactly(c, total) == sent
         c.close()
