@@ -96,8 +96,13 @@ static void test_open_tcp(void **state)
 	fd = open_tcp("127.0.0.1", true, &port);
 	other = open_tcp("127.0.0.1", true, &port);
 	assert_int_equal(port_of(other), port_of(fd));
+	/* Who comes with SO_REUSEPORT is let in; this tells before. */
+	c.port = port;
+	assert_int_equal(listener_check_free(&c, &e), -1);
+	assert_int_equal(e.sys_errno, EADDRINUSE);
 	close(fd);
 	close(other);
+	assert_int_equal(listener_check_free(&c, &e), 0);
 }
 
 static void test_accept_tcp(void **state)
