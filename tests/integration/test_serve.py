@@ -16,7 +16,8 @@ import tempfile
 import pytest
 
 from loadlib import Load
-from stilelib import BIN, LOOPBACK, SANITIZED, Peer, Raw, allow, check_refusal, clean_env, default_rules, get, wait_for
+from stilelib import (BIN, LOOPBACK, SANITIZED, Peer, Raw, Stile, allow, check_refusal, clean_env, default_rules, get,
+                      wait_for)
 
 ROOT = os.geteuid() == 0
 MANY = 300 if SANITIZED else 2000
@@ -270,10 +271,8 @@ def test_descriptors_run_out_and_come_back(stile):
         assert first.ask(plain(s)).status == 200
         assert descriptors(s) <= soft
         before = cpu(s)
-        check = [c for c in crowd[-5:]]
         crowd[0].still_open(0.5)
         assert cpu(s) - before < 0.25, "it spins"
-        assert check
         for c in crowd:
             c.close()
         wait_for(lambda: answered(s), why="recovery")
@@ -468,7 +467,6 @@ def nobody(origin, short):
 
 
 def make_nobody_s(nobody, origin, short, **more):
-    from stilelib import Stile
     _, logs = nobody
     return Stile(short / "stile", origin, log={"to": str(logs / "log.jsonl")},
                  upstream={"trust": [str(short / "trust.pem")]}, **more)
