@@ -14,7 +14,6 @@ they act:
     chmod, file  the credential's file: a mode; new contents
 """
 
-import os
 import ssl
 import time
 
@@ -130,4 +129,3 @@ def handshake(run, t: dict, fails: bool) -> None:
         cases.expect(fails, "the handshake", "success", f"{type(e).__name__}: {e}")
         return
     cases.expect(not fails, "the handshake", "failure", "success")
-    _ = os
