@@ -4,8 +4,10 @@
  */
 #include "proxy/session/route.h"
 
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 static const struct str ALPN_H1 = {"\x08http/1.1", 9};
 
@@ -39,6 +41,76 @@ void route_clear(struct route *r)
 	r->session_key = NULL;
 }
 
+/* Does fd listen where a connection to a would arrive? */
+static bool listens_at(int fd, const struct ipaddr *a, uint16_t port)
+{
+	static const uint8_t any[16];
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof(ss);
+	const void *at;
+	uint16_t bound;
+	size_t n;
+
+	if (getsockname(fd, (struct sockaddr *)&ss, &len) < 0)
+		return false;
+	if (ss.ss_family == AF_INET) {
+		at = &((const struct sockaddr_in *)&ss)->sin_addr;
+		bound = ntohs(((const struct sockaddr_in *)&ss)->sin_port);
+		n = 4;
+	} else if (ss.ss_family == AF_INET6) {
+		at = &((const struct sockaddr_in6 *)&ss)->sin6_addr;
+		bound = ntohs(((const struct sockaddr_in6 *)&ss)->sin6_port);
+		n = 16;
+	} else {
+		return false;
+	}
+	return bound == port && (memcmp(at, any, n) == 0 ||
+				 (n == (a->family == 4 ? 4 : 16) && memcmp(at, a->b, n) == 0));
+}
+
+/* Does a lead back to this host? */
+static bool is_here(const struct ipaddr *a, const struct ipaddr *own, size_t own_n)
+{
+	static const uint8_t zero[15];
+
+	if (a->family == 4 ? a->b[0] == 127 || a->b[0] == 0
+			   : memcmp(a->b, zero, sizeof(zero)) == 0 && a->b[15] <= 1)
+		return true;
+	for (size_t i = 0; i < own_n; i++)
+		if (ipaddr_eq(a, &own[i]))
+			return true;
+	return false;
+}
+
+/* Is it one of our own listeners? No range of a rule opens those: through itself stile would lead
+ * from one listener to another, and from one policy to another. The kernel is asked only where an
+ * address leads back here, which a rule has to have opened. */
+static bool is_own_listener(const struct worker *w, const struct ipaddr *a, uint16_t port,
+			    const struct ipaddr *own, size_t own_n)
+{
+	struct ipaddr v4 = *a;
+
+	(void)ipaddr_embedded_v4(a, 0, &v4);
+	if (!is_here(a, own, own_n) && !is_here(&v4, own, own_n))
+		return false;
+	for (size_t i = 0; i < w->listeners_n; i++)
+		if (listens_at(w->listeners[i].fd, a, port) ||
+		    listens_at(w->listeners[i].fd, &v4, port))
+			return true;
+	return false;
+}
+
+static int judge_one(struct route *r, const struct ipaddr *a, const struct ipaddr *own,
+		     size_t own_n, struct err *e)
+{
+	if (policy_check_addr(r->rule, a, own, own_n, e) < 0)
+		return -1;
+	if (is_own_listener(r->worker, a, r->port, own, own_n))
+		return err_reason(e, REASON_ADDRESS_DENIED,
+				  "port %u there is stile itself (no rule opens that)", r->port);
+	return 0;
+}
+
 /* Drops what the rule does not admit; the first refusal is told when nothing is left. */
 static int judge(struct route *r, const struct resolved *found, struct err *e)
 {
@@ -56,7 +128,7 @@ static int judge(struct route *r, const struct resolved *found, struct err *e)
 	for (size_t i = 0; i < found->n; i++) {
 		struct err why = ERR_INIT;
 
-		if (policy_check_addr(r->rule, &found->addrs[i], own, own_n, &why) == 0)
+		if (judge_one(r, &found->addrs[i], own, own_n, &why) == 0)
 			r->judged.addrs[r->judged.n++] = found->addrs[i];
 		else if (first.reason == REASON_NONE)
 			first = why;
