@@ -225,6 +225,21 @@ uint64_t log_port_written(const struct log_port *p)
 	return atomic_load_explicit(&p->written, memory_order_acquire);
 }
 
+/* The writer stores `written` and then reads `awaited`; this does it the other way round, so one of
+ * the two sees the other's (both in sequentially consistent order). The lowest ticket not yet
+ * reached is the one that is waited for. */
+bool log_port_await(struct log_port *p, uint64_t ticket)
+{
+	uint64_t written = log_port_written(p);
+	uint64_t awaited = atomic_load_explicit(&p->awaited, memory_order_relaxed);
+
+	if (written >= ticket)
+		return true;
+	if (awaited <= written || ticket < awaited)
+		atomic_store(&p->awaited, ticket);
+	return atomic_load(&p->written) >= ticket;
+}
+
 bool log_port_available(const struct log_port *p)
 {
 	return atomic_load_explicit(&p->writer->available, memory_order_relaxed) &&

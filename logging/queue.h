@@ -42,9 +42,13 @@ struct log_port {
 	bool is_closed;	    /* the worker let go: who brings in_flight to 0 frees the port */
 	struct log_port *next;
 
+	/* the writer's thread's own */
+	bool is_awaited; /* a mark that somebody waits for moved: to be told */
+
 	/* shared without a lock */
 	_Atomic uint64_t written;
-	atomic_bool signalled; /* the eventfd was written and not drained since */
+	_Atomic uint64_t awaited; /* the lowest ticket that somebody waits for; then reached */
+	atomic_bool signalled;	  /* the eventfd was written and not drained since */
 
 	/* borrowed */
 	struct log_writer *writer;

@@ -158,22 +158,30 @@ static void reopen(struct log_writer *w)
 		log_error("cannot open the log anew: %s; the old file stays in use", e.text);
 }
 
-/* Tells the ports that their lines are written and gives them their chunks back. */
+/* Tells the ports that wait for it that their lines are written, and gives them their chunks back.
+ */
 static void commit(struct log_writer *w)
 {
-	bool is_awaited = atomic_load(&w->wait) != LOG_WAIT_NONE;
+	uint64_t before, awaited;
 	size_t bytes = 0;
 
 	if (!w->done.head)
 		return;
 	for (struct chunk *c = w->done.head; c; c = c->next) {
 		bytes += c->text.len;
-		atomic_store_explicit(&c->port->written, c->last_ticket, memory_order_release);
+		before = atomic_load_explicit(&c->port->written, memory_order_relaxed);
+		atomic_store(&c->port->written, c->last_ticket);
+		awaited = atomic_load(&c->port->awaited);
+		if (before < awaited && awaited <= c->last_ticket)
+			c->port->is_awaited = true;
 	}
 	atomic_fetch_sub_explicit(&w->queued, bytes, memory_order_relaxed);
 	/* After all the marks: a port with several chunks is told once. */
-	for (struct chunk *c = w->done.head; c && is_awaited; c = c->next)
-		port_signal(c->port);
+	for (struct chunk *c = w->done.head; c; c = c->next) {
+		if (c->port->is_awaited)
+			port_signal(c->port);
+		c->port->is_awaited = false;
+	}
 	pthread_mutex_lock(&w->lock);
 	while (w->done.head)
 		port_return_chunk(chunk_list_pop(&w->done));

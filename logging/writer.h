@@ -44,7 +44,8 @@ void log_writer_reopen(struct log_writer *w);
 int log_writer_retarget(struct log_writer *w, const char *to, enum log_wait wait, struct err *e);
 
 /* One port belongs to one thread, which alone calls the functions below. The eventfd of the port
- * becomes readable whenever the written mark moved or the state changed. */
+ * becomes readable when a ticket is written that somebody waits for (log_port_await), and when the
+ * state changed. */
 int log_port_new(struct log_writer *w, struct log_port **ret, struct err *e) ATTR_NODISCARD;
 void log_port_free(struct log_port *p); /* flushes first; NULL is accepted */
 int log_port_fd(const struct log_port *p);
@@ -54,6 +55,9 @@ int log_port_fd(const struct log_port *p);
 uint64_t log_port_add(struct log_port *p, const struct record *r, bool must);
 /* Hands the batch to the thread: once a loop turn, and nothing happens when it is empty. */
 void log_port_flush(struct log_port *p);
+/* True: the line with this ticket is written. Else the eventfd tells when it is. It tells of the
+ * lowest ticket asked for; when that is written the next one must be asked for again. */
+bool log_port_await(struct log_port *p, uint64_t ticket) ATTR_NODISCARD;
 /* Reads the eventfd; call it when the fd is readable. */
 void log_port_drain(struct log_port *p);
 /* The highest ticket that is written (see above; with LOG_WAIT_NONE: the highest one given). */

@@ -243,7 +243,7 @@ static void wait_for_log(struct engine *g, uint64_t ticket)
 {
 	struct pollfd p = {.fd = log_port_fd(g->log), .events = POLLIN};
 
-	while (log_port_written(g->log) < ticket && log_port_available(g->log)) {
+	while (!log_port_await(g->log, ticket) && log_port_available(g->log)) {
 		if (poll(&p, 1, LIMIT_MS_LOG_RETRY) <= 0)
 			return;
 		log_port_drain(g->log);

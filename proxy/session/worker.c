@@ -40,7 +40,7 @@ static void release_waiters(struct worker *w)
 	/* A waiter's fn may add or forget others: always start from the oldest. */
 	while (w->waiters) {
 		struct log_waiter *wa = w->waiters;
-		bool done = wa->ticket <= written;
+		bool done = wa->ticket <= written || log_port_await(w->log, wa->ticket);
 
 		if (!done && available && now - wa->since_us < LIMIT_MS_LOG_WAIT * 1000LL)
 			break;
@@ -87,7 +87,7 @@ bool worker_log_available(const struct worker *w)
 
 bool worker_log_wait(struct worker *w, struct log_waiter *wa, uint64_t ticket)
 {
-	if (log_port_written(w->log) >= ticket)
+	if (log_port_await(w->log, ticket))
 		return true;
 	wa->ticket = ticket;
 	wa->since_us = loop_now_us(w->loop);

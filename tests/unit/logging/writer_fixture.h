@@ -80,7 +80,7 @@ static inline bool wait_written(struct log_port *p, uint64_t ticket, int timeout
 {
 	int64_t end = now_ms() + timeout_ms;
 
-	while (log_port_written(p) < ticket) {
+	while (!log_port_await(p, ticket)) {
 		struct pollfd fd = {.fd = log_port_fd(p), .events = POLLIN};
 		int64_t left = end - now_ms();
 
