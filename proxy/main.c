@@ -7,28 +7,6 @@
 
 #include "proxy/cli/cli.h"
 
-static int unknown(const char *given)
-{
-	const char *words[32];
-	const char *near;
-	size_t n = 0;
-	struct strbuf safe;
-
-	for (const struct cli_command *c = cli_commands; c->name && n < ARRAY_LEN(words) - 1; c++)
-		words[n++] = c->name;
-	words[n] = NULL;
-	near = cli_nearest(given, words);
-	strbuf_init(&safe, 1024);
-	strbuf_add_printable(&safe, str_from_c(given));
-	(void)fprintf(stderr, "stile: no such command: %s", strbuf_cstr(&safe));
-	if (near)
-		(void)fprintf(stderr, " (did you mean `stile %s`?)\n", near);
-	else
-		(void)fprintf(stderr, " (see `stile --help`)\n");
-	strbuf_clear(&safe);
-	return EXIT_USAGE;
-}
-
 static bool wants_help(int argc, char **argv)
 {
 	return argc > 2 && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0);
@@ -63,5 +41,5 @@ int main(int argc, char **argv)
 		if (strcmp(argv[1], c->name) == 0)
 			return wants_help(argc, argv) ? help_on(argv[1])
 						      : c->run(argc - 1, argv + 1);
-	return unknown(argv[1]);
+	return cli_unknown_command(argv[1]);
 }

@@ -42,6 +42,8 @@ int cli_usage(const char *cmd, const char *fmt, ...) ATTR_PRINTF(2, 3);
 /* The same for what getopt did not like: `opt` is what it returned, ':' or '?'. Long flags must
  * have values past 255. */
 int cli_bad_flag(const char *cmd, int opt, char **argv);
+/* "stile: no such command", with the nearest one, to stderr; returns EXIT_USAGE. */
+int cli_unknown_command(const char *given);
 /* Could a request have this method? serve refuses every other before a rule is asked (RFC 9110
  * section 9.1). */
 bool cli_is_method(const char *word);

@@ -76,6 +76,28 @@ static int help_yaml(void)
 	return 0;
 }
 
+int cli_unknown_command(const char *given)
+{
+	const char *words[32];
+	const char *near;
+	size_t n = 0;
+	struct strbuf safe;
+
+	for (const struct cli_command *c = cli_commands; c->name && n < ARRAY_LEN(words) - 1; c++)
+		words[n++] = c->name;
+	words[n] = NULL;
+	near = cli_nearest(given, words);
+	strbuf_init(&safe, 1024);
+	strbuf_add_printable(&safe, str_from_c(given));
+	(void)fprintf(stderr, "stile: no such command: %s", strbuf_cstr(&safe));
+	if (near)
+		(void)fprintf(stderr, " (did you mean `stile %s`?)\n", near);
+	else
+		(void)fprintf(stderr, " (see `stile --help`)\n");
+	strbuf_clear(&safe);
+	return EXIT_USAGE;
+}
+
 int cmd_help(int argc, char **argv)
 {
 	if (argc < 2)
@@ -87,5 +109,5 @@ int cmd_help(int argc, char **argv)
 			(void)printf("usage: stile %s\n\n%s\n", c->usage, c->text);
 			return 0;
 		}
-	return cli_usage("help", "no such command: %s", argv[1]);
+	return cli_unknown_command(argv[1]);
 }

@@ -1,0 +1,443 @@
+"""The commands that read a policy and a log: check, explain, test, ca, log; and what the command line says of itself."""
+
+import json
+import os
+import re
+import stat
+import subprocess
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+
+from stilelib import BIN, TIMEOUT, clean_env, wait_for
+
+RULES = """\
+version: 1
+ca: {dir: CADIR}
+credentials:
+  api: {from: {file: secret}, as: bearer}
+policies:
+  default:
+    rules:
+      - allow: https://api.test/v1/**
+        methods: [GET]
+        credential: api
+      - allow: pass.test
+        tls: passthrough
+      - allow: tcp://git.test:22
+      - allow: http://plain.test:8000-8999
+      - name: docs
+        allow: ["docs.test", "*.docs.test"]
+      - deny: https://api.test/v1/secret/**
+"""
+CONFIG = "stile.yaml"
+
+
+@pytest.fixture
+def cli(tmp_path):
+    """cli(ARG...) in a folder of its own, in which CONFIG stands; the CompletedProcess."""
+    (tmp_path / CONFIG).write_text(RULES.replace("CADIR", str(tmp_path / "ca")))
+    with open(os.open(tmp_path / "secret", os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
+        f.write("canary-of-the-cli")
+
+    def run(*args, stdin=None, code=None, **env):
+        r = subprocess.run([BIN, *map(str, args)], cwd=tmp_path, env=clean_env(**env), text=True, capture_output=True,
+                           timeout=TIMEOUT, input=stdin)
+        assert code is None or r.returncode == code, r
+        assert "canary" not in r.stdout + r.stderr
+        return r
+
+    run.folder = tmp_path
+    return run
+
+
+def config(cli, text: str, name="other.yaml"):
+    (cli.folder / name).write_text(text)
+    return name
+
+
+# ---- check ----
+
+
+def test_check_of_a_good_file(cli):
+    r = cli("check", CONFIG, code=0)
+    assert r.stderr == "" and r.stdout == f"{CONFIG}: ok (1 policy, 6 rules, 0 warnings)\n"
+    assert cli("check", "-c", CONFIG, code=0).stdout == r.stdout
+
+
+def test_check_names_every_fault_at_its_place(cli):
+    text = """\
+version: 2
+lisen: [{proxy: 127.0.0.1:3128}]
+policies:
+  default:
+    rules:
+      - alow: https://a.test
+      - allow: https://b.test
+        credential: nope
+      - allow: .c.test
+      - allow: yes
+      - allow: https://0177.0.0.1/
+      - allow: http://d.test
+        methods: []
+"""
+    r = cli("check", config(cli, text), code=2)
+    got = re.findall(r"^stile: other\.yaml:(\d+):(\d+): (.*)$", r.stderr, re.M)
+    assert len(got) == len(r.stderr.splitlines())
+    assert [(int(n), int(c)) for n, c, _ in got] == [(1, 10), (2, 1), (6, 9), (8, 21), (9, 16), (10, 16), (11, 16), (13, 18)]
+    for (_, _, said), part in zip(got, ["unknown version `2`", "did you mean `listen`?", "did you mean `allow`?",
+                                        "no credential is called `nope`", "write *.c.test", 'quote it: "yes"', "0177.0.0.1",
+                                        "methods"]):
+        assert part in said
+    assert r.stdout == ""
+
+
+def test_check_of_several_files(cli):
+    config(cli, "version: 1\nversion: 1\n", "twice.yaml")
+    r = cli("check", CONFIG, "twice.yaml", "none.yaml", code=2)
+    assert f"{CONFIG}: ok" in r.stdout
+    assert "stile: twice.yaml:2:1: " in r.stderr and "stile: none.yaml: cannot be read: No such file" in r.stderr
+
+
+@pytest.mark.parametrize("rules, warned", [
+    (["{allow: 'https://*'}"], [(5, "every host")]),
+    (["{allow: a.test, addresses: [0.0.0.0/0]}"], [(5, "every address")]),
+    (["{allow: 'https://a.test/v1/**'}", "{allow: 'https://a.test/v1/x'}"], [(6, "line 5 covers it")]),
+    (["{allow: a.test}", "{allow: b.test}"], []),
+])
+def test_warnings(cli, rules, warned):
+    text = "version: 1\npolicies:\n  default:\n    rules:\n" + "".join(f"      - {r}\n" for r in rules)
+    r = cli("check", config(cli, text), code=0)
+    got = re.findall(r"^stile: other\.yaml:(\d+):\d+: warning: (.*)$", r.stderr, re.M)
+    assert [int(n) for n, _ in got] == [n for n, _ in warned], r.stderr
+    assert all(part in said for (_, said), (_, part) in zip(got, warned))
+    assert f", {len(warned)} warning" in r.stdout
+
+
+def test_a_credential_that_no_rule_uses_is_a_warning(cli):
+    text = "version: 1\ncredentials: {t: {from: {env: T}, as: bearer}}\npolicies: {default: {rules: [{allow: a.test}]}}\n"
+    r = cli("check", config(cli, text), code=0)
+    assert "warning: no rule uses the credential `t`" in r.stderr
+
+
+@pytest.mark.parametrize("text", ["", "- a\n", "version: 1\n  bad: indent\n", "version: [1\n", "\x00", "version: 1\n\tx: 1\n",
+                                  "version: 1\npolicies: {default: {rules: [{allow: 'https://a..test'}]}}\n",
+                                  "version: 1\npolicies: {default: {rules: [{allow: a.test, deny: b.test}]}}\n",
+                                  "version: 1\npolicies: {default: {rules: []}}\nfoo: &x [*x]\n"])
+def test_files_that_are_none(cli, text):
+    r = cli("check", config(cli, text), code=2)
+    assert re.match(r"stile: other\.yaml(:\d+:\d+)?: \S", r.stderr), r.stderr
+    assert cli("serve", "-c", "other.yaml", code=2).stderr.splitlines()[0] == r.stderr.splitlines()[0]
+
+
+def test_messages_cannot_write_on_the_terminal(cli):
+    r = cli("check", config(cli, 'version: 1\n"\\e[31mkey\\r": 1\n'), code=2)
+    assert "\x1b" not in r.stderr and "\r" not in r.stderr and ":2:1: unknown key" in r.stderr
+
+
+# ---- explain ----
+
+
+def explain(cli, *args, code):
+    r = cli("explain", *args, code=code)
+    assert r.stderr == ""
+    return [re.split(r"\s+", x, maxsplit=1) for x in r.stdout.splitlines()]
+
+
+def test_an_allowed_request(cli):
+    assert explain(cli, "-c", CONFIG, "GET", "https://API.test:443/v1/%61?x=1", code=0) == [
+        ["allow"], ["request", "GET https://api.test/v1/a?x=1"],
+        ["rule", f"{CONFIG}:8: allow https://api.test/v1/** methods GET"],
+        ["credential", "api, from the file secret, as Authorization: Bearer"]]
+
+
+def test_a_rule_with_a_name(cli):
+    got = dict(explain(cli, "-c", CONFIG, "PUT", "https://a.b.docs.test/", code=0)[1:])
+    assert got["rule"] == f"{CONFIG}:15: docs: allow https://docs.test, https://*.docs.test"
+
+
+def test_a_request_that_a_rule_denies(cli):
+    got = explain(cli, "-c", CONFIG, "GET", "https://api.test/v1/secret/x", code=1)
+    assert got[0] == ["deny", "denied_by_rule"]
+    assert got[2] == ["rule", f"{CONFIG}:17: deny https://api.test/v1/secret/**"]
+
+
+@pytest.mark.parametrize("method, url, nearest, differs", [
+    ("POST", "https://api.test/v1/a", 8, "its methods are GET, not POST"),
+    ("GET", "http://api.test/v1/a", 8, "it admits https://, not http://"),
+    ("GET", "https://api.test:8443/v1/a", 8, "it covers port 443, not 8443"),
+    ("GET", "https://api.test/v2", 8, "the path /v2 does not match /v1/**"),
+    ("GET", "http://plain.test:9000/", 14, "8000"),
+    ("GET", "https://pass.test/", 11, "passes TLS through"),
+])
+def test_the_nearest_rule_and_what_differs(cli, method, url, nearest, differs):
+    got = explain(cli, "-c", CONFIG, method, url, code=1)
+    assert got[0] == ["deny", "no_rule"]
+    rest = dict(got[1:])
+    assert rest["nearest"].startswith(f"{CONFIG}:{nearest}: allow ") and differs in rest["differs"]
+
+
+def test_no_rule_is_near(cli):
+    assert ["nearest", "no rule speaks of nowhere.test"] in explain(cli, "-c", CONFIG, "GET", "https://nowhere.test/", code=1)
+
+
+@pytest.mark.parametrize("method, url, reason", [
+    ("TRACE", "https://api.test/v1/a", "method_refused"), ("GET", "https://api.test/a/../b", "ambiguous_url: "),
+    ("GET", "https://0x7f.1/", "malformed_request|ambiguous_url"), ("G T", "https://api.test/v1/a", "malformed_request: "),
+    ("GET", "https://u:p@api.test/v1/a", "ambiguous_url: "), ("GET", "api.test", "malformed_request|ambiguous_url"),
+])
+def test_requests_that_no_rule_could_admit(cli, method, url, reason):
+    got = explain(cli, "-c", CONFIG, method, url, code=1)
+    assert got[0][0] == "deny" and re.match(reason, got[0][1])
+
+
+@pytest.mark.parametrize("target, code, said", [
+    ("api.test:443", 0, ["allow", "tls        intercepted", ":8: allow", "credential api"]),
+    ("pass.test:443", 0, ["tls        passed through; the SNI must be pass.test", ":11: allow"]),
+    ("git.test:22", 0, ["tcp        ", ":13: allow tcp://git.test:22"]),
+    ("plain.test:8080", 0, ["http       ", ":14: allow http://plain.test:8000-8999"]),
+    ("git.test:23", 1, ["deny       no_rule"]),
+    ("git.test", 1, ["deny       "]),
+])
+def test_explain_connect(cli, target, code, said):
+    r = cli("explain", "-c", CONFIG, "CONNECT", target, code=code)
+    assert all(part in r.stdout for part in said), r.stdout
+
+
+def test_explain_redacts(cli):
+    value = "s3cr3t"
+    r = cli("explain", "-c", CONFIG, "GET", f"https://api.test/v1/a?token={value}&x=1&api_key={value}&%74oken={value}", code=0)
+    assert value not in r.stdout and "token=[redacted]&x=1&api_key=[redacted]" in r.stdout
+
+
+def test_explain_reads_no_secret(cli):
+    (cli.folder / "secret").unlink()
+    assert "credential api, from the file secret" in cli("explain", "-c", CONFIG, "GET", "https://api.test/v1/a", code=0).stdout
+
+
+def test_explain_in_one_of_several_policies(cli):
+    text = "version: 1\npolicies:\n  one: {rules: [{allow: a.test}]}\n  two: {rules: [{allow: b.test}]}\n"
+    name = config(cli, text)
+    assert explain(cli, "-c", name, "--policy", "two", "GET", "https://b.test/", code=0)[0] == ["allow"]
+    assert explain(cli, "-c", name, "--policy", "one", "GET", "https://b.test/", code=1)[0] == ["deny", "no_rule"]
+    r = cli("explain", "-c", name, "--policy", "three", "GET", "https://b.test/", code=2)
+    assert "three" in r.stderr
+    assert cli("explain", "-c", name, "GET", "https://b.test/", code=2).stdout == ""
+
+
+@pytest.mark.parametrize("args", [[], ["GET"], ["GET", "https://a.test/", "more"]])
+def test_explain_wants_two_words(cli, args):
+    assert "stile help explain" in cli("explain", *args, code=2).stderr
+
+
+def test_the_default_file(cli):
+    """Without -c: ./stile.yaml."""
+    assert cli("explain", "GET", "https://docs.test/", code=0).stdout.startswith("allow")
+    (cli.folder / CONFIG).unlink()
+    if not os.path.exists("/etc/stile/stile.yaml"):
+        assert "no configuration" in cli("explain", "GET", "https://docs.test/", code=2).stderr
+
+
+# ---- test ----
+
+
+def with_tests(cli, *tests: str) -> str:
+    return config(cli, RULES.replace("CADIR", "ca") + "    tests:\n" + "".join(f"      - {{{t}}}\n" for t in tests))
+
+
+def test_tests_that_hold(cli):
+    name = with_tests(cli, "request: GET https://api.test/v1/a, expect: allow", "request: POST https://api.test/v1/a, expect: deny",
+                      "request: GET https://api.test/v1/secret/a, expect: deny", "request: 'CONNECT git.test:22', expect: allow",
+                      "request: 'GET https://api.test/a/../v1/a', expect: deny")
+    r = cli("test", "-c", name, code=0)
+    assert r.stdout == "5 tests, 0 failed\n"
+
+
+def test_tests_that_fail(cli):
+    name = with_tests(cli, "request: GET https://api.test/v1/secret/a, expect: allow", "request: GET https://docs.test/, expect: deny",
+                      "request: GET https://docs.test/, expect: allow")
+    r = cli("test", "-c", name, code=1)
+    assert re.findall(r"^other\.yaml:(\d+):\d+: (.*)$", r.stdout, re.M) == [
+        ("19", "GET https://api.test/v1/secret/a is denied (denied_by_rule), not allowed"),
+        ("20", "GET https://docs.test/ is allowed, not denied")]
+    assert r.stdout.endswith("3 tests, 2 failed\n")
+
+
+def test_a_broken_file_is_tested_no_further(cli):
+    assert cli("test", "-c", config(cli, "version: 2\n"), code=2).stdout == ""
+
+
+# ---- ca ----
+
+
+def ca_of(cli) -> x509.Certificate:
+    return x509.load_pem_x509_certificate((cli.folder / "ca" / "ca.pem").read_bytes())
+
+
+def fingerprint(cert: x509.Certificate) -> str:
+    return cert.fingerprint(hashes.SHA256()).hex(":").upper()
+
+
+def test_ca_rotate_show_and_bundle(cli):
+    r = cli("ca", "rotate", "-c", CONFIG, code=0)
+    first = ca_of(cli)
+    assert stat.S_IMODE((cli.folder / "ca" / "ca.key").stat().st_mode) == 0o600
+    assert "PRIVATE" not in r.stdout + r.stderr
+    r = cli("ca", "show", "-c", CONFIG, code=0)
+    assert fingerprint(first) in r.stdout and f"{cli.folder}/ca/ca.pem" in r.stdout
+    assert first.not_valid_after.strftime("%Y-%m-%dT%H:%M:%SZ") in r.stdout
+    cli("ca", "rotate", "-c", CONFIG, code=0)
+    second = ca_of(cli)
+    assert fingerprint(second) != fingerprint(first)
+    old = x509.load_pem_x509_certificate((cli.folder / "ca" / "ca.pem.old").read_bytes())
+    assert fingerprint(old) == fingerprint(first)
+    bundle = cli("ca", "bundle", "-c", CONFIG, code=0).stdout
+    assert (cli.folder / "ca" / "ca.pem").read_text().strip() in bundle and "PRIVATE" not in bundle
+    cli("ca", "bundle", "-c", CONFIG, "-o", "bundle.pem", code=0)
+    assert (cli.folder / "bundle.pem").read_text() == bundle
+    certificates = re.findall(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\n", bundle, re.S)
+    ends = [x509.load_pem_x509_certificate(c.encode()) for c in (certificates[0], certificates[-1])]
+    assert fingerprint(second) in map(fingerprint, ends)
+
+
+def test_ca_show_makes_none(cli):
+    r = cli("ca", "show", "-c", CONFIG, code=1)
+    assert f"{cli.folder}/ca: cannot open the folder" in r.stderr
+    assert not (cli.folder / "ca").exists()
+
+
+@pytest.mark.parametrize("args", [[], ["frob"], ["show", "bundle"]])
+def test_ca_wants_one_of_its_words(cli, args):
+    assert "stile help ca" in cli("ca", *args, code=2).stderr
+
+
+# ---- log ----
+
+RECORDS = [
+    {"time": "2026-01-01T00:00:00.000000Z", "event": "proxy.start"},
+    {"time": "2026-01-01T00:00:01.000000Z", "event": "request.start", "id": "a", "method": "GET", "scheme": "https",
+     "host": "a.test", "port": 443, "path": "/x", "decision": "allow", "rule_at": "s.yaml:3"},
+    {"time": "2026-01-01T00:00:02.000000Z", "event": "request.end", "id": "a", "method": "GET", "scheme": "https",
+     "host": "a.test", "port": 443, "path": "/x", "decision": "allow", "status": 200, "bytes_in": 5},
+    {"time": "2026-01-02T00:00:00.000000Z", "event": "request.deny", "id": "b", "method": "GET", "scheme": "https",
+     "host": "b.test", "port": 443, "path": "/\u001b[31m", "decision": "deny", "reason": "no_rule", "status": 403},
+    {"time": "2026-01-03T00:00:00.000000Z", "event": "tunnel.deny", "id": "c", "scheme": "tcp", "host": "::1", "port": 22,
+     "decision": "deny", "reason": "address_denied"},
+]
+LOG = "".join(json.dumps(r, separators=(",", ":")) + "\n" for r in RECORDS)
+
+
+@pytest.mark.parametrize("filters, kept", [
+    ([], range(5)), (["--event", "request.deny"], [3]), (["--host", "a.test"], [1, 2]), (["--reason", "address_denied"], [4]),
+    (["--decision", "deny"], [3, 4]), (["--decision", "allow"], [1, 2]), (["--since", "2026-01-02"], [3, 4]),
+    (["--since", "2026-01-01T00:00:02"], [2, 3, 4]), (["--decision", "deny", "--host", "b.test"], [3]), (["--host", "z.test"], []),
+])
+def test_log_filters(cli, filters, kept):
+    (cli.folder / "log").write_text(LOG)
+    r = cli("log", *filters, "--json", "log", code=0)
+    assert r.stdout == "".join(LOG.splitlines(True)[i] for i in kept) and r.stderr == ""
+    assert cli("log", *filters, "--json", "-", stdin=LOG, code=0).stdout == r.stdout
+    lines = cli("log", *filters, "log", code=0).stdout.splitlines()
+    assert [x.split()[:2] for x in lines] == [[RECORDS[i]["time"], RECORDS[i]["event"]] for i in kept]
+
+
+def test_log_for_reading(cli):
+    (cli.folder / "log").write_text(LOG)
+    lines = cli("log", "log", code=0).stdout.splitlines()
+    assert "GET https://a.test:443/x" in lines[1] and "rule=s.yaml:3" in lines[1] and " 200" in lines[2]
+    assert "no_rule" in lines[3] and "[::1]:22" in lines[4]
+    assert "\x1b" not in "".join(lines)
+
+
+@pytest.mark.parametrize("args", [["--event", "request.denied"], ["--reason", "no_rul"], ["--decision", "denied"], ["--frob"],
+                                  ["--host"]])
+def test_a_misspelt_filter_is_an_error(cli, args):
+    (cli.folder / "log").write_text(LOG)
+    r = cli("log", "log", *args, code=2)
+    assert r.stdout == "" and args[-1] in r.stderr and "stile help log" in r.stderr
+
+
+def test_lines_that_are_no_records(cli):
+    (cli.folder / "log").write_text(LOG + "not json\n[1]\n{\"event\":\"proxy.stop\"")
+    r = cli("log", "--event", "request.deny", "log", code=1)
+    assert len(r.stdout.splitlines()) == 1 and "3 lines are not a record" in r.stderr
+    assert "No such file" in cli("log", "none", code=1).stderr
+
+
+def test_log_follows_across_rotation(cli):
+    log = cli.folder / "log"
+    log.write_text(LOG.splitlines(True)[0])
+    p = subprocess.Popen([BIN, "log", "-f", "--json", "log"], cwd=cli.folder, env=clean_env(), stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, text=True)
+    try:
+        assert p.stdout.readline() == LOG.splitlines(True)[0]
+        with open(log, "a") as f:
+            f.write(LOG.splitlines(True)[1])
+        assert p.stdout.readline() == LOG.splitlines(True)[1]
+        log.rename(cli.folder / "log.1")
+        with open(cli.folder / "log.1", "a") as f:
+            f.write(LOG.splitlines(True)[2])
+        log.write_text(LOG.splitlines(True)[3])
+        assert [p.stdout.readline(), p.stdout.readline()] == LOG.splitlines(True)[2:4]
+        p.stdout.close()
+        wait_for(lambda: p.poll() is not None, why="nobody reads, and it goes on")
+    finally:
+        p.kill()
+        p.wait()
+        p.stderr.close()
+
+
+# ---- the command line itself ----
+
+
+def test_version_and_help(cli):
+    r = cli("--version", code=0)
+    assert re.fullmatch(r"stile \d+\.\d+\.\d+\S*\n", r.stdout) and r.stderr == ""
+    r = cli("--help", code=0)
+    assert r.stderr == "" and r.stdout == cli("help", code=0).stdout
+    for command in ("run", "serve", "check", "explain", "test", "log", "ca"):
+        assert f"stile {command}" in r.stdout
+        helped = cli("help", command, code=0)
+        assert helped.stdout.startswith(f"usage: stile {command}") and helped.stderr == ""
+        assert cli(command, "--help", code=0).stdout == helped.stdout
+    r = cli(code=2)
+    assert "stile help CMD" in r.stdout + r.stderr
+
+
+@pytest.mark.parametrize("given, near", [("serv", "serve"), ("chek", "check"), ("explian", "explain"), ("tset", "test"), ("rnu", "run")])
+def test_the_nearest_command(cli, given, near):
+    said = f"stile: no such command: {given} (did you mean `stile {near}`?)\n"
+    for args in ([given], [given, "-c", CONFIG], ["help", given]):
+        r = cli(*args, code=2)
+        assert (r.stdout, r.stderr) == ("", said)
+
+
+def test_nothing_is_near(cli):
+    r = cli("\x1b[31mfrobnicate", code=2)
+    assert "\x1b" not in r.stderr and "see `stile --help`" in r.stderr
+
+
+@pytest.mark.parametrize("command", ["serve", "check", "explain", "test", "log", "ca show"])
+@pytest.mark.parametrize("flag", ["--insecure", "--confg", "-k"])
+def test_unknown_flags(cli, command, flag):
+    """There is no way to weaken a decision from the command line."""
+    r = cli(*command.split(), flag, code=2)
+    assert r.stdout == "" and f"unknown flag {flag}" in r.stderr and f"stile help {command.split()[0]}" in r.stderr
+
+
+@pytest.mark.parametrize("command", ["serve", "explain", "test", "ca show"])
+def test_a_flag_without_its_value(cli, command):
+    r = cli(*command.split(), "-c", code=2)
+    assert "-c needs a value" in r.stderr
+
+
+def test_output_that_cannot_be_written(cli):
+    """A full disk behind stdout is a failure, not a success."""
+    if not os.path.exists("/dev/full"):
+        pytest.skip("needs /dev/full")
+    (cli.folder / "log").write_text(LOG)
+    with open("/dev/full", "w") as full:
+        p = subprocess.run([BIN, "log", "log"], cwd=cli.folder, env=clean_env(), stdout=full, stderr=subprocess.DEVNULL,
+                           timeout=TIMEOUT)
+    assert p.returncode == 1
