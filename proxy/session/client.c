@@ -129,6 +129,7 @@ static void free_client(void *obj)
 	body_reader_clear(&c->body);
 	strbuf_clear(&c->head);
 	free(c->refusal);
+	free(c->tls_sni);
 	drop_connect(c);
 	free(c);
 }

@@ -56,6 +56,7 @@ struct client {
 	struct tunnel *tunnel;
 	struct client_connect *connect; /* NULL until a CONNECT came */
 	struct client_refusal *refusal; /* CLIENT_REFUSE alone */
+	char *tls_sni;			/* NULL: none seen */
 	struct strbuf head;		/* an answer's head, waiting for the first body bytes */
 	/* borrowed */
 	struct worker *worker;
@@ -68,7 +69,6 @@ struct client {
 	struct h1_context where; /* at the proxy port, or inside a tunnel */
 	struct h1_scan scan;
 	struct log_waiter waiter;
-	char tls_sni[256];
 	bool driving;
 	bool keep;	    /* another request may follow the current one */
 	bool chunked;	    /* how the current answer's body goes out: in chunks, */

@@ -190,7 +190,11 @@ static void peek_tls(struct client *c, const struct clienthello *h)
 	const struct policy_connect *m = &c->connect->may;
 	struct err e = ERR_INIT;
 
-	memcpy(c->tls_sni, h->sni, sizeof(c->tls_sni));
+	c->tls_sni = str_dup(str_from(h->sni, h->sni_len));
+	if (!c->tls_sni) {
+		client_close(c, REASON_OVERLOADED, "out of memory");
+		return;
+	}
 	c->caller.tls_sni = str_from(c->tls_sni, h->sni_len);
 	if (!m->allow) {
 		deny_tls(c, m->reason, REVOKED);

@@ -23,10 +23,12 @@ enum tunnel_state {
 
 struct tunnel {
 	/* owned */
-	struct route route;
+	struct route *route; /* while it is being opened: a tunnel that runs is kept small */
 	struct splice *splice;
 	struct stream *client_side, *origin_side; /* until they are spliced */
 	struct timer life;
+	char *sni;	  /* NULL: none */
+	char *error_text; /* of `error`; NULL: nothing to say */
 	/* counted */
 	struct snapshot *snapshot;
 	/* borrowed */
@@ -45,7 +47,6 @@ struct tunnel {
 	struct identity identity;
 	struct log_waiter waiter;
 	char id[RECORD_ID_LEN + 1];
-	char sni[256];
 	bool ech;
 	bool closed; /* the last record was handed over */
 	bool recorded;
@@ -54,7 +55,8 @@ struct tunnel {
 	uint64_t early_bytes; /* went out before the splice */
 	uint64_t bytes_out, bytes_in;
 	struct ipaddr addr;
-	struct err error;
+	int64_t dns_us, connect_us; /* the route's, when it is gone */
+	enum reason error;
 };
 
 static void tunnel_goto(struct tunnel *t, enum tunnel_state to)
@@ -90,14 +92,31 @@ static uint64_t record_start(struct tunnel *t)
 	return ticket;
 }
 
+static struct err error_of(const struct tunnel *t)
+{
+	struct err e = ERR_INIT;
+
+	if (t->error != REASON_NONE)
+		(void)err_reason(&e, t->error, "%s", t->error_text ? t->error_text : "");
+	return e;
+}
+
+static void set_error(struct tunnel *t, enum reason why, const char *text)
+{
+	free(t->error_text);
+	t->error = why;
+	t->error_text = str_dup(str_from_c(text));
+}
+
 static uint64_t record_last(struct tunnel *t)
 {
 	struct record r;
 	struct audit_mem m;
+	struct err e = error_of(t);
 
 	fill(t, &r, &m, t->recorded ? RECORD_TUNNEL_END : RECORD_TUNNEL_DENY);
-	r.ms.dns_us = t->route.dns_us;
-	r.ms.connect_us = t->route.connect_us;
+	r.ms.dns_us = t->route ? t->route->dns_us : t->dns_us;
+	r.ms.connect_us = t->route ? t->route->connect_us : t->connect_us;
 	r.ms.total_us = loop_clock_us(t->worker->loop) - t->begun_us;
 	r.has_ms = true;
 	if (t->recorded) {
@@ -105,10 +124,10 @@ static uint64_t record_last(struct tunnel *t)
 		r.has_bytes = true;
 		r.bytes_out = t->bytes_out + t->early_bytes;
 		r.bytes_in = t->bytes_in;
-		audit_error(&r, &t->error);
+		audit_error(&r, &e);
 	} else {
-		audit_decision(&r, false, t->error.reason);
-		r.error_detail = str_from_c(t->error.text);
+		audit_decision(&r, false, e.reason);
+		r.error_detail = str_from_c(e.text);
 	}
 	t->closed = true;
 	return worker_log(t->worker, &r, t->recorded);
@@ -119,7 +138,21 @@ static void free_tunnel(void *obj)
 	struct tunnel *t = obj;
 
 	snapshot_unref(t->snapshot);
+	free(t->sni);
+	free(t->error_text);
 	free(t);
+}
+
+/* Its own code may stand above us on the stack: buried. */
+static void drop_route(struct tunnel *t)
+{
+	if (!t->route)
+		return;
+	t->dns_us = t->route->dns_us;
+	t->connect_us = t->route->connect_us;
+	route_clear(t->route);
+	loop_bury(t->worker->loop, t->route, free);
+	t->route = NULL;
 }
 
 static void unlink_tunnel(struct tunnel *t)
@@ -136,6 +169,8 @@ static void unlink_tunnel(struct tunnel *t)
  */
 static void finish(struct tunnel *t, bool tell, bool hard)
 {
+	struct err e;
+
 	if (t->state == TUNNEL_DONE)
 		return;
 	tunnel_goto(t, TUNNEL_DONE);
@@ -156,11 +191,12 @@ static void finish(struct tunnel *t, bool tell, bool hard)
 		stream_close(t->origin_side);
 	}
 	t->client_side = t->origin_side = NULL;
-	route_clear(&t->route);
+	drop_route(t);
 	timer_clear(&t->life);
 	unlink_tunnel(t);
+	e = error_of(t);
 	if (tell)
-		t->on_end(t->arg, t->opened, t->error.reason == REASON_NONE ? NULL : &t->error);
+		t->on_end(t->arg, t->opened, e.reason == REASON_NONE ? NULL : &e);
 	loop_bury(t->worker->loop, t, free_tunnel);
 }
 
@@ -176,9 +212,7 @@ static void refuse(struct tunnel *t)
 
 static void fail(struct tunnel *t, const struct err *e)
 {
-	t->error = *e;
-	if (t->error.reason == REASON_NONE)
-		t->error.reason = REASON_INTERNAL_ERROR;
+	set_error(t, e->reason == REASON_NONE ? REASON_INTERNAL_ERROR : e->reason, e->text);
 	if (!t->recorded)
 		refuse(t);
 	else
@@ -197,7 +231,7 @@ void tunnel_close(struct tunnel *t, enum reason why, const char *detail)
 {
 	if (t->state == TUNNEL_DONE)
 		return;
-	(void)err_reason(&t->error, why, "%s", detail);
+	set_error(t, why, detail);
 	finish(t, false, true);
 }
 
@@ -250,6 +284,7 @@ static void relay(struct tunnel *t)
 	}
 	t->origin_side = NULL;
 	tunnel_goto(t, TUNNEL_RELAY);
+	drop_route(t);
 	if (splice_start(t->worker->loop, a, b, t->snapshot->config->limits.tunnel_idle_ms,
 			 on_spliced, t, &t->splice, &e) < 0)
 		fail(t, &e);
@@ -293,7 +328,7 @@ static void on_connected(void *arg, struct stream *s, const struct err *e)
 		fail(t, e);
 		return;
 	}
-	t->addr = t->route.addr;
+	t->addr = t->route->addr;
 	t->origin_side = s;
 	/* The origin's bytes stay in the kernel until splice takes them. */
 	stream_pause(s);
@@ -311,7 +346,7 @@ static void dial(struct tunnel *t)
 	struct err e = ERR_INIT;
 
 	tunnel_goto(t, TUNNEL_DIAL);
-	if (route_connect(&t->route, false, t->identity.sandbox, &e) < 0)
+	if (route_connect(t->route, false, t->identity.sandbox, &e) < 0)
 		fail(t, &e);
 }
 
@@ -354,7 +389,7 @@ void tunnel_start(struct tunnel *t)
 		fail_reason(t, REASON_LOG_UNAVAILABLE, "the audit log cannot be written");
 		return;
 	}
-	r = route_resolve(&t->route, &e);
+	r = route_resolve(t->route, &e);
 	if (r < 0)
 		fail(t, &e);
 	else if (r > 0)
@@ -415,16 +450,18 @@ struct tunnel *tunnel_new(const struct tunnel_options *o)
 	t->waiter.arg = t;
 	t->begun_us = loop_now_us(t->worker->loop);
 	memcpy(t->id, o->id, sizeof(t->id));
-	if (o->sni.n < sizeof(t->sni))
-		memcpy(t->sni, o->sni.p ? o->sni.p : "", o->sni.n);
-	if (timer_init(&t->life, t->worker->loop, on_life, t) < 0 ||
-	    route_init(&t->route, t->worker, t->snapshot, t->rule, &t->host, t->port, t) < 0) {
+	t->sni = o->sni.n > 0 ? str_dup(o->sni) : NULL;
+	t->route = calloc(1, sizeof(*t->route));
+	if ((o->sni.n > 0 && !t->sni) || !t->route ||
+	    timer_init(&t->life, t->worker->loop, on_life, t) < 0 ||
+	    route_init(t->route, t->worker, t->snapshot, t->rule, &t->host, t->port, t) < 0) {
 		timer_clear(&t->life);
+		free(t->route);
 		free_tunnel(t);
 		return NULL;
 	}
-	t->route.on_judged = on_judged;
-	t->route.on_connected = on_connected;
+	t->route->on_judged = on_judged;
+	t->route->on_connected = on_connected;
 	t->next = t->worker->tunnels;
 	if (t->next)
 		t->next->prev = t;
