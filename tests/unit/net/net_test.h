@@ -109,8 +109,8 @@ static UNUSED uint16_t port_of(int fd)
 	return ntohs(in.sin_port); /* stands at the same place in both families */
 }
 
-/* Bound to a free port of 127.0.0.1 (or the one given); with a backlog, listening. */
-static UNUSED int bound_at(const char *addr, uint16_t port, int type, int backlog)
+/* Bound to a free port (or the one given); with a backlog, listening. -1: the port is taken. */
+static UNUSED int try_bound_at(const char *addr, uint16_t port, int type, int backlog)
 {
 	struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(port)};
 	int fd = socket(AF_INET, type | SOCK_CLOEXEC, 0), on = 1;
@@ -118,9 +118,20 @@ static UNUSED int bound_at(const char *addr, uint16_t port, int type, int backlo
 	assert_true(fd >= 0);
 	assert_int_equal(inet_pton(AF_INET, addr, &in.sin_addr), 1);
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	assert_int_equal(bind(fd, (struct sockaddr *)&in, sizeof(in)), 0);
+	if (bind(fd, (struct sockaddr *)&in, sizeof(in)) < 0) {
+		close(fd);
+		return -1;
+	}
 	if (backlog >= 0)
 		assert_int_equal(listen(fd, backlog), 0);
+	return fd;
+}
+
+static UNUSED int bound_at(const char *addr, uint16_t port, int type, int backlog)
+{
+	int fd = try_bound_at(addr, port, type, backlog);
+
+	assert_true(fd >= 0);
 	return fd;
 }
 
