@@ -53,6 +53,7 @@ enum form_bit {
 
 struct form {
 	size_t at, n;
+	bool slash; /* a '/' stands behind it, for readers who keep one at the end */
 };
 
 struct pattern_forms {
@@ -268,6 +269,12 @@ static int dot_segment(struct str s)
 	return (int)s.n;
 }
 
+/* Nothing, or nothing but parameters, dots and blanks, of which some readers leave nothing. */
+static bool is_hollow(struct str s)
+{
+	return trim_tail(cut_params(s), true).n == 0 && dot_segment(s) != 2;
+}
+
 static size_t next_separator(struct str s, size_t at, bool split)
 {
 	while (at < s.n && !is_separator(s.p[at], split))
@@ -282,6 +289,7 @@ static unsigned form_bits(struct str s)
 
 	for (size_t i = 0; i < s.n; i++) {
 		char c = s.p[i];
+		struct str seg;
 
 		if (c == KEPT_SLASH || c == '\\')
 			bits |= FORM_SPLIT;
@@ -289,9 +297,10 @@ static unsigned form_bits(struct str s)
 			bits |= FORM_CUT | FORM_COLLAPSE | FORM_RESOLVE;
 		if (!is_separator(c, true))
 			continue;
-		if (i + 1 == s.n || is_separator(s.p[i + 1], true) || s.p[i + 1] == ';')
+		seg = str_from(s.p + i + 1, next_separator(s, i + 1, true) - i - 1);
+		if (is_hollow(seg))
 			bits |= FORM_COLLAPSE;
-		if (dot_segment(str_from(s.p + i + 1, next_separator(s, i + 1, true) - i - 1)))
+		if (dot_segment(seg))
 			bits |= FORM_RESOLVE;
 	}
 	return bits;
@@ -331,7 +340,7 @@ static struct str cut_tail(struct str s)
 /* Writes one form of s, which starts with '/'. */
 static void form_add(struct pattern_forms *f, struct str s, unsigned bits)
 {
-	bool split = bits & FORM_SPLIT, slash_last = false;
+	bool split = bits & FORM_SPLIT, slash = false;
 	char *out;
 	size_t n = 0, end;
 
@@ -342,26 +351,31 @@ static void form_add(struct pattern_forms *f, struct str s, unsigned bits)
 		s = cut_tail(s);
 	for (size_t start = 1; start <= s.n; start = end + 1) {
 		struct str seg;
+		bool hollow;
 		int dots;
 
 		end = next_separator(s, start, split);
 		seg = str_from(s.p + start, end - start);
 		dots = bits & FORM_RESOLVE ? dot_segment(seg) : 0;
-		slash_last = dots > 0;
+		hollow = bits & FORM_COLLAPSE && is_hollow(seg);
+		slash = dots > 0 || hollow;
 		if (dots == 2)
 			while (n > 0 && out[--n] != '/')
 				;
-		if (dots > 0 || (bits & FORM_COLLAPSE && (seg.n == 0 || seg.p[0] == ';')))
+		if (slash)
 			continue;
 		out[n++] = '/';
 		memcpy(out + n, seg.p, seg.n);
 		n += seg.n;
 	}
 	/* "/a/b/.." is "/a/" (RFC 3986 section 5.2.4), but for who drops the slash. */
-	if (n == 0 || (slash_last && !(bits & FORM_COLLAPSE)))
-		out[n++] = '/';
-	f->v[f->n++] = (struct form){f->len, n};
-	f->len += n;
+	slash = slash && n > 0;
+	out[n] = '/';
+	if (n == 0 || (slash && !(bits & FORM_COLLAPSE)))
+		n++;
+	slash = slash && bits & FORM_COLLAPSE;
+	f->v[f->n++] = (struct form){f->len, n, slash};
+	f->len += n + slash;
 }
 
 static void forms_of_round(struct pattern_forms *f, struct str s)
@@ -423,16 +437,21 @@ void pattern_forms_free(struct pattern_forms *f)
 	free(f);
 }
 
+static bool match_form(const struct pattern *p, struct str form)
+{
+	return list_match(&p->split, form, segment_match_broad) ||
+	       (p->kept.text && list_match(&p->kept, form, segment_match_broad));
+}
+
 bool pattern_match_forms(const struct pattern *p, const struct pattern_forms *f)
 {
 	if (!f || f->beyond || pattern_match(p, f->path))
 		return true;
 	for (size_t i = 0; i < f->n; i++) {
-		struct str form = str_from(f->mem + f->v[i].at, f->v[i].n);
+		const char *at = f->mem + f->v[i].at;
 
-		if (list_match(&p->split, form, segment_match_broad))
-			return true;
-		if (p->kept.text && list_match(&p->kept, form, segment_match_broad))
+		if (match_form(p, str_from(at, f->v[i].n)) ||
+		    (f->v[i].slash && match_form(p, str_from(at, f->v[i].n + 1))))
 			return true;
 	}
 	return false;

@@ -270,6 +270,13 @@ static void test_broad(void **state)
 		{"/ok/secret/**", "/ok/secret%20.%20/x", true},
 		{"/ok/secret/**", "/ok./secret/x", true},
 		{"/ok/secret/**", "/ok/secret.;x/y", true},
+		{"/ok/secret", "/ok/secret//%20", true}, /* nothing but what Windows drops */
+		{"/ok/secret", "/ok/%20/secret/...", true},
+		{"/ok/secret", "/ok/secret/.%20;x", true},
+		{"/ok/*", "/ok/", true},
+		{"/ok/*", "/ok//", true}, /* read as /ok/ or /ok */
+		{"/ok/*", "/ok/;x/", true},
+		{"/ok/*", "//ok//%252e", true},
 		{"/ok/secret/**", "/ok/secret%3Fx", true},
 		{"/ok/secret/**", "/ok/secret%23x", true},
 		{"/ok/secret/**", "/ok/secret%2500x", true},
@@ -287,6 +294,9 @@ static void test_broad(void **state)
 		{"/ok/secret/**", "/secret/x", false},
 		{"/ok/secret/**", "/ok/@scope%2Fname", false},
 		{"/ok/secret/**", "/ok/a%252Fb", false},
+		{"/ok/*", "/ok", false},
+		{"/ok/*", "//ok", false},
+		{"/ok/secret", "/ok/secret/.x", false},
 		{"/ok/secret/**", "/ok/100%25", false},
 		{"/ok/secret/**", "/ok/100%2525", false},
 		{"/ok/secret/**", "/ok/a;secret", false},
