@@ -20,7 +20,7 @@ for group in "$@"; do
 	lint) want="$want $build $lint" ;;
 	bench) want="$want $build $bench" ;;
 	fuzz) want="$want $build $fuzz" ;;
-	*) echo "install-deps.sh: unknown group $group (build, test, lint or bench)" >&2; exit 2 ;;
+	*) echo "install-deps.sh: unknown group $group (build, test, lint, bench or fuzz)" >&2; exit 2 ;;
 	esac
 done
 
