@@ -45,7 +45,7 @@ void route_clear(struct route *r)
 static bool listens_at(int fd, const struct ipaddr *a, uint16_t port)
 {
 	static const uint8_t any[16];
-	struct sockaddr_storage ss;
+	struct sockaddr_storage ss = {0};
 	socklen_t len = sizeof(ss);
 	const void *at;
 	uint16_t bound;
