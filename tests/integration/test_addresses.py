@@ -208,18 +208,21 @@ def open_(net, tmp_path_factory):
     s.finish()
 
 
-def ask(s, net, host: str, more: str = "Connection: close\r\n", port: int | None = None):
+PATHS = (f"/a{i}" for i in itertools.count())
+
+
+def ask(s, net, host: str, port: int | None = None, path: str = "/a"):
     host = f"[{host}]" if ":" in host and not host.startswith("[") else host
-    return s.ask(get(f"http://{host}:{port or net.port}/a", more=more))
+    return s.ask(get(f"http://{host}:{port or net.port}{path}", more="Connection: close\r\n"))
 
 
 def reached(s, net, host: str, address: str) -> float:
     """The request gets to that address and to no other; the seconds it took."""
-    before, since, at = len(net.listener.meant), s.mark(), time.monotonic()
-    r = ask(s, net, host)
+    before, since, path, at = len(net.listener.meant), s.mark(), next(PATHS), time.monotonic()
+    r = ask(s, net, host, path=path)
     took = time.monotonic() - at
     assert (r.status, r.body.decode()) == (200, address), r
-    end = s.wait_record(since, event="request.end")
+    end = s.wait_record(since, event="request.end", path=path)
     v6 = f"[{address}]" if ":" in address else address
     assert end["upstream"] == f"{v6}:{net.port}" and end["status"] == 200
     assert set(net.listener.meant[before:]) == {address}
@@ -227,12 +230,12 @@ def reached(s, net, host: str, address: str) -> float:
 
 
 def denied(s, net, host: str, status=403, reason=SAID, **more):
-    before, since = len(net.listener.meant), s.mark()
-    r = ask(s, net, host, **more)
+    before, since, path = len(net.listener.meant), s.mark(), next(PATHS)
+    r = ask(s, net, host, path=path, **more)
     check_refusal(r, status, reason)
-    record = s.wait_record(since)
+    record = s.wait_record(since, path=path)
     assert (record["event"], record["decision"], record["reason"]) == ("request.deny", "deny", r.json()["reason"])
-    assert len(s.records(since)) == 1
+    assert len([x for x in s.records(since) if x["path"] == path]) == 1
     assert net.listener.meant[before:] == [], "something was dialled"
     return r
 
@@ -290,7 +293,7 @@ def test_within_connect(open_, net):
         since = open_.mark()
         with open_.client() as c:
             check_refusal(c.connect(f"{host}:7"), 403, SAID)
-        assert open_.wait_record(since)["event"] == "tunnel.deny"
+        assert open_.wait_record(since, port=7)["event"] == "tunnel.deny"
         assert net.listener.meant[before:] == []
 
 
@@ -390,9 +393,9 @@ def test_of_a_mixed_answer_only_the_good_is_dialled(open_, net, n):
 
 @pytest.mark.parametrize("n", range(6))
 def test_a_bad_one_is_no_fallback(open_, net, n):
-    before, since = len(net.listener.meant), open_.mark()
-    check_refusal(ask(open_, net, f"away{n}.test"), 502)
-    end = open_.wait_record(since, event="request.end")
+    before, since, path = len(net.listener.meant), open_.mark(), next(PATHS)
+    check_refusal(ask(open_, net, f"away{n}.test", path=path), 502)
+    end = open_.wait_record(since, event="request.end", path=path)
     assert AWAY in end.get("upstream", AWAY) and end["status"] == 502
     assert net.listener.meant[before:] == []
 
