@@ -23,6 +23,7 @@ struct fake_memory {
 	long fail_at; /* that one fails; 0: none */
 	bool fail_on; /* and all that follow, too */
 	long live;    /* allocated and not freed */
+	size_t bytes; /* of all of those */
 	unsigned paused;
 };
 extern struct fake_memory fake_memory;
@@ -147,7 +148,8 @@ struct log_writer *fake_log_begin(void);
 void fake_log_set(enum fake_log_mode mode);
 void fake_log_full(bool full); /* the queue has no room */
 bool fake_log_write(void);     /* what the thread would do; true: something was written */
-/* Written starts without an end. path: only of that path (STR_NONE: any). */
+/* Written starts without an end. path: only those of that path, and tunnels, inside which anything
+ * goes (STR_NONE: any). */
 size_t fake_log_open_starts(struct str path);
 /* The value of a key as it stands in the line ("" if it is not there). */
 void fake_line_value(const struct fake_line *l, const char *key, char *ret, size_t size);

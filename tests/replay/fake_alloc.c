@@ -3,6 +3,7 @@
  * here), and holds the fakes' own memory, which never fails.
  */
 #include <errno.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,8 +36,10 @@ static bool fails(void)
 
 static void *born(void *p)
 {
-	if (p)
+	if (p) {
 		fake_memory.live++;
+		fake_memory.bytes += malloc_usable_size(p);
+	}
 	return p;
 }
 
@@ -52,13 +55,16 @@ void *__wrap_calloc(size_t n, size_t size)
 
 void *__wrap_realloc(void *p, size_t n)
 {
+	size_t before = p ? malloc_usable_size(p) : 0;
 	void *r;
 
 	if (fails())
 		return NULL;
 	r = __real_realloc(p, n);
 	if (!p)
-		(void)born(r);
+		return born(r);
+	if (r)
+		fake_memory.bytes += malloc_usable_size(r) - before;
 	return r;
 }
 
@@ -72,8 +78,10 @@ char *__wrap_strdup(const char *s)
 
 void __wrap_free(void *p)
 {
-	if (p)
+	if (p) {
 		fake_memory.live--;
+		fake_memory.bytes -= malloc_usable_size(p);
+	}
 	__real_free(p);
 }
 

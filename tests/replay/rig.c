@@ -22,10 +22,13 @@
 	"      - allow: tcp://t.test:22\n"
 
 struct rig rig;
+bool rig_keeps;
 
 /* Made once: nothing in a scenario depends on which keys these are. */
 static struct ca *own_ca, *origin_ca;
 static struct signer *origin_signer;
+static struct signer *kept_signer;
+static struct snapshot *kept_snapshot;
 static SSL_CTX *client_ctx, *stranger_ctx;
 static char trust_path[32];
 
@@ -96,6 +99,26 @@ static int make_snapshot(const char *rules, const char *config, struct snapshot 
 	return r;
 }
 
+/* Its own reference to each for the rig. */
+static int make_parts(const char *rules, const char *config, struct err *e)
+{
+	if (rig_keeps) {
+		fake_memory.paused++;
+		if (!kept_signer && signer_new(own_ca, 16, &kept_signer, e) < 0)
+			abort();
+		if (!kept_snapshot && make_snapshot(NULL, NULL, &kept_snapshot, e) < 0)
+			abort();
+		fake_memory.paused--;
+		fake_memory.live = 0;
+		rig.signer = kept_signer;
+		rig.snapshot = snapshot_ref(kept_snapshot);
+		return 0;
+	}
+	if (signer_new(own_ca, 16, &rig.signer, e) < 0)
+		return -1;
+	return make_snapshot(rules, config, &rig.snapshot, e);
+}
+
 int rig_start(const char *rules, const char *config, struct err *e)
 {
 	static char name[] = "proxy-0", policy[] = "default";
@@ -109,8 +132,7 @@ int rig_start(const char *rules, const char *config, struct err *e)
 	writer = fake_log_begin();
 	fake_memory.paused--;
 	rig.entrance = (struct entrance){.name = name, .policy_name = policy};
-	if (signer_new(own_ca, 16, &rig.signer, e) < 0 ||
-	    make_snapshot(rules, config, &rig.snapshot, e) < 0)
+	if (make_parts(rules, config, e) < 0)
 		return -1;
 	rig.entrance.counts =
 		listener_counts_new(rig.snapshot->config->limits.connections,
@@ -176,7 +198,8 @@ void rig_end(void)
 	worker_free(rig.worker);
 	snapshot_unref(rig.snapshot);
 	listener_counts_unref(rig.entrance.counts);
-	signer_free(rig.signer);
+	if (!rig_keeps)
+		signer_free(rig.signer);
 	end_peers(rig.clients, rig.clients_n);
 	end_peers(rig.origins, rig.origins_n);
 	fake_log_write();

@@ -28,6 +28,9 @@ struct rig {
 	size_t clients_n, origins_n;
 };
 extern struct rig rig;
+/* The signer and the default policy's snapshot are made once and used again: for many short runs.
+ */
+extern bool rig_keeps;
 
 /* What an empty file would not say: the origins' CA, and the policy below. rules and config are
  * YAML with their indentation, NULL: the default ones. -1: e says why. */
