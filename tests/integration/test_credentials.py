@@ -355,8 +355,10 @@ def test_the_canary_is_nowhere(safe):
 # ---- values that are not to be had ----
 
 BROKEN = {
-    "missing": None, "empty": b"", "newline": b"\n", "crlf-only": b"\r\n", "crlf-inside": b"a\r\nX-Injected: 1", "lf-inside": b"a\nb\n",
-    "two-newlines": b"ab\n\n", "cr-inside": b"a\rb", "nul": b"a\0b", "tab": b"a\tb", "delete": b"a\x7fb", "too-large": b"x" * 65537,
+    "missing": None, "empty": b"", "newline": b"\n", "crlf-only": b"\r\n",
+    "crlf-inside": b"a\r\nX-Injected: 1", "lf-inside": b"a\nb\n",
+    "two-newlines": b"ab\n\n", "cr-inside": b"a\rb", "nul": b"a\0b", "tab": b"a\tb", "delete": b"a\x7fb",
+    "too-large": b"x" * 65537,
     "a-mebibyte": b"x" * (1 << 20), "beyond-ascii": "se\u00e9".encode(), "fifo": None, "folder": None, "dangling": None,
     "device": None, "noenv": None, "emptyenv": None,
 }
