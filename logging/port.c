@@ -12,6 +12,7 @@
 #include "logging/queue.h"
 
 #define SPARE_CHUNKS	2
+#define RESERVE_BYTES	65536  /* for ends when memory is out; some hundred lines */
 #define SPARE_CHUNK_MAX 262144 /* a chunk that grew past this in a burst is not kept */
 
 void chunk_list_push(struct chunk_list *l, struct chunk *c)
@@ -65,6 +66,7 @@ static void port_free_memory(struct log_port *p)
 		chunk_free(c);
 	}
 	chunk_free(p->filling);
+	chunk_free(p->reserve);
 	close(p->fd);
 	free(p);
 }
@@ -137,12 +139,36 @@ static size_t add_line(struct log_port *p, const struct record *r)
 	return p->filling->text.len - before;
 }
 
+/* What begins must be able to end, even when memory is out by then: without a reserve for the last
+ * line nothing begins. */
+static bool has_reserve(struct log_port *p)
+{
+	if (p->reserve)
+		return true;
+	p->reserve = chunk_new(p);
+	if (p->reserve && strbuf_reserve(&p->reserve->text, RESERVE_BYTES))
+		return true;
+	chunk_free(p->reserve);
+	p->reserve = NULL;
+	return false;
+}
+
+static size_t add_to_reserve(struct log_port *p, const struct record *r)
+{
+	if (!p->reserve)
+		return 0;
+	chunk_free(p->filling); /* empty, and it could not grow */
+	p->filling = p->reserve;
+	p->reserve = NULL;
+	return add_line(p, r);
+}
+
 uint64_t log_port_add(struct log_port *p, const struct record *r, bool must)
 {
 	struct log_writer *w = p->writer;
 	size_t n;
 
-	if (!must && !queue_has_room(w))
+	if (!must && (!queue_has_room(w) || !has_reserve(p)))
 		return 0;
 	n = add_line(p, r);
 	if (n == 0) {
@@ -150,6 +176,8 @@ uint64_t log_port_add(struct log_port *p, const struct record *r, bool must)
 		log_port_flush(p);
 		n = add_line(p, r);
 	}
+	if (n == 0 && must)
+		n = add_to_reserve(p, r);
 	if (n == 0)
 		return 0;
 	atomic_fetch_add_explicit(&w->queued, n, memory_order_relaxed);

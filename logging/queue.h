@@ -33,6 +33,7 @@ struct chunk_list {
 struct log_port {
 	/* owned by the worker's thread */
 	struct chunk *filling; /* NULL until the first line */
+	struct chunk *reserve; /* empty, with memory: for ends when there is no other */
 	uint64_t given;	       /* the last ticket handed out */
 
 	/* under the writer's lock */

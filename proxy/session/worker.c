@@ -48,7 +48,8 @@ static void release_waiters(struct worker *w)
 		wa->fn(wa->arg, done);
 	}
 	if (w->waiters)
-		timer_arm(&w->log_timer, LIMIT_MS_LOG_WAIT);
+		timer_arm(&w->log_timer,
+			  LIMIT_MS_LOG_WAIT - (uint64_t)(now - w->waiters->since_us) / 1000);
 	else
 		timer_stop(&w->log_timer);
 }
