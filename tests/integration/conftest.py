@@ -17,11 +17,17 @@ def origin(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def proxy(origin, tmp_path_factory):
-    """A stile with the default rules (stilelib.default_rules), for a whole file of tests."""
+def proxy_of_all(origin, tmp_path_factory):
     s = Stile(tmp_path_factory.mktemp("stile"), origin)
     yield s
     s.finish()
+
+
+@pytest.fixture
+def proxy(proxy_of_all):
+    """A stile with the default rules (stilelib.default_rules), for a whole file of tests. What the test before
+    began has its end in the log."""
+    return proxy_of_all.settled()
 
 
 @pytest.fixture
