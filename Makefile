@@ -114,7 +114,7 @@ ASAN := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno
 TSAN := -O1 -g -fsanitize=thread -fno-omit-frame-pointer
 .PHONY: asan tsan
 asan: test-deps
-	@ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	@ASAN_OPTIONS=detect_leaks=1:abort_on_error=0:quarantine_size_mb=4 UBSAN_OPTIONS=print_stacktrace=1 \
 		$(MAKE) --no-print-directory BUILD=build-asan OPT="$(ASAN)" unit integration
 tsan: test-deps
 	@TSAN_OPTIONS=halt_on_error=0:second_deadlock_stack=1:suppressions=$(abspath tests/tsan.supp) \
