@@ -200,11 +200,14 @@ static void finish(struct tunnel *t, bool tell, bool hard)
 	loop_bury(t->worker->loop, t, free_tunnel);
 }
 
-/* As in exchange.c: the record first, then the answer. */
+/* As in exchange.c: the record first, then the answer. What may still be under way (a tunnel can be
+ * revoked while its name is looked up) must not carry it on meanwhile. */
 static void refuse(struct tunnel *t)
 {
 	uint64_t ticket = record_last(t);
 
+	drop_route(t);
+	timer_stop(&t->life);
 	tunnel_goto(t, TUNNEL_REFUSE);
 	if (!ticket || worker_log_wait(t->worker, &t->waiter, ticket))
 		finish(t, true, false);
