@@ -64,6 +64,9 @@ int h1_split_request_line(struct str line, struct h1_request_line *ret, struct e
 	if (word.n > LIMIT_METHOD_BYTES)
 		return err_reason(e, REASON_MALFORMED_REQUEST, "a method of more than %d bytes",
 				  LIMIT_METHOD_BYTES);
+	/* RFC 9113 section 11.6: never used, so that no preface is taken for a request. */
+	if (str_eq(word, STR("PRI")))
+		return malformed(e, "PRI is a method of the HTTP/2 preface alone");
 	if (!rest.p)
 		return malformed(e, "a request line without a target");
 	ret->method = word;

@@ -153,6 +153,7 @@ static void test_request_line(void **state)
 		{BYTES("GET http://allowed.test:8080/ HTTP/3.0\r\n" H "\r\n"),
 		 REASON_VERSION_UNSUPPORTED},
 		{BYTES("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), REASON_VERSION_UNSUPPORTED},
+		{BYTES("PRI http://allowed.test:8080/ HTTP/1.1\r\n" H "\r\n"), BAD},
 		{BYTES("G\x00T http://allowed.test:8080/ HTTP/1.1\r\n" H "\r\n"), BAD},
 		{BYTES("G(T http://allowed.test:8080/ HTTP/1.1\r\n" H "\r\n"), BAD},
 		{BYTES("G\xc3\xa9T http://allowed.test:8080/ HTTP/1.1\r\n" H "\r\n"), BAD},
