@@ -50,7 +50,4 @@ struct rule {
 /* Frees what the rule owns and leaves it empty. */
 void rule_clear(struct rule *r);
 
-/* Frees what the rule owns and leaves it empty. */
-void rule_clear(struct rule *r);
-
 #endif
