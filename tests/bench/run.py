@@ -14,6 +14,7 @@ import platform
 import pwd
 import re
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -476,6 +477,7 @@ def main() -> None:
     print(f"{m['openssl']}; {m['squid']}; {m['tinyproxy']}", flush=True)
     if m["load_before"] > 0.5:
         print("this machine is not quiet: compare ratios, and those with care")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything started is ended
     results = {}
     with tempfile.TemporaryDirectory(prefix="stile-bench-") as tmp:
         os.chmod(tmp, 0o755)  # Squid reads its files as another user
