@@ -91,6 +91,8 @@ int log_port_new(struct log_writer *w, struct log_port **ret, struct err *e)
 	return 0;
 }
 
+static void hand_over(struct log_port *p, bool is_last);
+
 void log_port_free(struct log_port *p)
 {
 	struct log_writer *w;
@@ -99,7 +101,7 @@ void log_port_free(struct log_port *p)
 
 	if (!p)
 		return;
-	log_port_flush(p);
+	hand_over(p, true);
 	w = p->writer;
 	pthread_mutex_lock(&w->lock);
 	for (at = &w->ports; *at != p; at = &(*at)->next)
@@ -146,8 +148,10 @@ static bool has_reserve(struct log_port *p)
 	if (p->reserve)
 		return true;
 	p->reserve = chunk_new(p);
-	if (p->reserve && strbuf_reserve(&p->reserve->text, RESERVE_BYTES))
+	if (p->reserve && strbuf_reserve(&p->reserve->text, RESERVE_BYTES)) {
+		p->is_tight = false;
 		return true;
+	}
 	chunk_free(p->reserve);
 	p->reserve = NULL;
 	return false;
@@ -160,6 +164,7 @@ static size_t add_to_reserve(struct log_port *p, const struct record *r)
 	chunk_free(p->filling); /* empty, and it could not grow */
 	p->filling = p->reserve;
 	p->reserve = NULL;
+	p->is_tight = true;
 	return add_line(p, r);
 }
 
@@ -185,7 +190,7 @@ uint64_t log_port_add(struct log_port *p, const struct record *r, bool must)
 	return p->given;
 }
 
-void log_port_flush(struct log_port *p)
+static void hand_over(struct log_port *p, bool is_last)
 {
 	struct log_writer *w = p->writer;
 	bool must_wake;
@@ -193,6 +198,12 @@ void log_port_flush(struct log_port *p)
 	if (!p->filling || p->filling->text.len == 0)
 		return;
 	pthread_mutex_lock(&w->lock);
+	/* When memory is out, the only chunk stays here until another comes back: the next end must
+	 * find a place. */
+	if (!is_last && p->is_tight && !p->spare && p->in_flight > 0) {
+		pthread_mutex_unlock(&w->lock);
+		return;
+	}
 	chunk_list_push(&w->waiting, p->filling);
 	p->in_flight++;
 	p->filling = p->spare;
@@ -206,6 +217,11 @@ void log_port_flush(struct log_port *p)
 	pthread_mutex_unlock(&w->lock);
 	if (must_wake)
 		pthread_cond_signal(&w->wake);
+}
+
+void log_port_flush(struct log_port *p)
+{
+	hand_over(p, false);
 }
 
 void log_port_drain(struct log_port *p)

@@ -34,6 +34,7 @@ struct log_port {
 	/* owned by the worker's thread */
 	struct chunk *filling; /* NULL until the first line */
 	struct chunk *reserve; /* empty, with memory: for ends when there is no other */
+	bool is_tight;	       /* it was needed, and there is no new one yet */
 	uint64_t given;	       /* the last ticket handed out */
 
 	/* under the writer's lock */
