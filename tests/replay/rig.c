@@ -176,7 +176,7 @@ static void let_everything_end(void)
 	fake_log.fail_at = 0;
 	fake_log_set(LOG_WRITES);
 	rig_settle();
-	fake_clock(25LL * 3600 * 1000000);
+	fake_clock(72LL * 3600 * 1000000);
 	rig_settle();
 	if (rig.worker->clients || rig.worker->clients_n > 0)
 		fake_fault("%zu connections never end", rig.worker->clients_n);
