@@ -5,8 +5,8 @@
  * - What is parsed was also scanned, with the same end.
  * - A careless reader of the same bytes finds no second Host, no second framing field.
  * - What is written has clean lines, one Host, at most one framing field, no field of our hop but
- *   our own TE, and none of the client's Proxy-*; it parses again, in a tunnel to the same origin,
- *   to the same canonical request, which is written as the same bytes.
+ *   our own TE and close, and none of the client's Proxy-*; it parses again, in a tunnel to the
+ * same origin, to the same canonical request, which is written as the same bytes.
  * - A credential and a query key of ours come out whole and last.
  * - A refusal has a reason; a connection is only kept after one that leaves the framing certain.
  */
