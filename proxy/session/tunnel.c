@@ -238,9 +238,22 @@ void tunnel_close(struct tunnel *t, enum reason why, const char *detail)
 	finish(t, false, true);
 }
 
+static uint64_t life_left_ms(const struct tunnel *t)
+{
+	uint64_t life = t->snapshot->config->limits.tunnel_life_ms;
+	uint64_t lived = (uint64_t)(loop_now_us(t->worker->loop) - t->begun_us) / 1000;
+
+	return lived < life ? life - lived : 0;
+}
+
 static void on_life(void *arg)
 {
-	fail_reason(arg, REASON_TUNNEL_LIFE, "the tunnel reached its longest life");
+	struct tunnel *t = arg;
+
+	if (t->state == TUNNEL_PRIME && life_left_ms(t) > 0)
+		fail_reason(t, REASON_TUNNEL_IDLE, "the client took nothing of the tunnel");
+	else
+		fail_reason(t, REASON_TUNNEL_LIFE, "the tunnel reached its longest life");
 }
 
 /* ---- relay ---- */
@@ -287,6 +300,7 @@ static void relay(struct tunnel *t)
 	}
 	t->origin_side = NULL;
 	tunnel_goto(t, TUNNEL_RELAY);
+	timer_arm(&t->life, life_left_ms(t));
 	drop_route(t);
 	if (splice_start(t->worker->loop, a, b, t->snapshot->config->limits.tunnel_idle_ms,
 			 on_spliced, t, &t->splice, &e) < 0)
@@ -341,6 +355,9 @@ static void on_connected(void *arg, struct stream *s, const struct err *e)
 	stream_pause(t->client_side);
 	stream_set_owner(t->client_side, on_side, t);
 	tunnel_goto(t, TUNNEL_PRIME);
+	/* Nothing is spliced yet, so nobody else sees that no byte moves. */
+	if (t->snapshot->config->limits.tunnel_idle_ms < life_left_ms(t))
+		timer_arm(&t->life, t->snapshot->config->limits.tunnel_idle_ms);
 	prime(t);
 }
 
