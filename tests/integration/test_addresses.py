@@ -270,7 +270,8 @@ def test_an_address_that_came_later(open_, net):
     reached(open_, net, LATE, LATE)
     ip("addr", "add", LATE + "/32", "dev", "lo")
     try:
-        wait_for(lambda: ask(open_, net, LATE).status == 403, 5 * SLOWER, "the new address of this host is dialled")
+        # Each worker reads the addresses anew within two seconds; which one answers is the kernel's choice.
+        time.sleep(2.5)
         denied(open_, net, LATE)
     finally:
         ip("addr", "del", LATE + "/32", "dev", "lo")
