@@ -3,9 +3,9 @@
  * tests/replay. The input is a list of steps: what clients and origins send, in which order the
  * loop hears of it, what DNS and connecting come to, how far the clock moves, when the log fails.
  * What must hold: nothing goes upstream without a written start record (the fake sockets look), no
- * answer reaches a client that did not ask, nothing but what is idempotent is sent twice, memory is
- * bounded by the number of connections, and after enough time everything has ended, each request
- * with its records.
+ * answer reaches a client that did not ask, or out of turn, nothing but what is idempotent is sent
+ * twice, memory is bounded by the number of connections, and after enough time everything has
+ * ended, each request with its records.
  */
 #include "tests/fuzz/fuzz.h"
 #include "tests/replay/rig.h"
@@ -271,11 +271,15 @@ static void check_clients(void)
 {
 	for (size_t i = 0; i < rig.clients_n; i++) {
 		const struct bytes *got = &rig.clients[i].got;
-		size_t at = 0, tag;
+		size_t at = 0, tag, last = 0;
 
-		/* Our own refusals name the URL: also only one's own. */
-		while (next_tag(got, &at, &tag))
+		/* Our own refusals name the URL: also only one's own. Answers come in the order of
+		 * the requests, whatever the origins did. */
+		while (next_tag(got, &at, &tag)) {
 			CHECK(tags[tag].client == i);
+			CHECK(tag >= last);
+			last = tag;
+		}
 	}
 }
 
