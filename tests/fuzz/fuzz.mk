@@ -3,10 +3,11 @@
 #   make fuzz TIME=60    each target for TIME seconds, FUZZ_JOBS at a time; finds go to build-fuzz/
 #   make fuzz FUZZ="url pattern"   some of them
 #   make fuzz-regress    each target once over its corpus
-#   make fuzz-compare    our verdicts on HTTP/1 beside those of two other parsers
+#   make fuzz-compare    our verdicts on HTTP/1 beside those of two other parsers (COMPARE="COUNT SEED")
 
 TIME      ?= 60
 FUZZ_JOBS ?= 2
+COMPARE   ?= 40000 1
 FUZZ      ?= $(patsubst tests/fuzz/%_fuzz.c,%,$(wildcard tests/fuzz/*_fuzz.c))
 
 FUZZ_BUILD := build-fuzz
@@ -39,7 +40,7 @@ $(BUILD)/fuzz/%: tests/fuzz/%_fuzz.c $(wildcard tests/fuzz/*.h) \
 
 fuzz-compare: fuzz-deps
 	@$(MAKE) --no-print-directory $(BUILD)/fuzz/verdicts
-	@$(PYTHON) tests/fuzz/compare/compare.py $(BUILD)/fuzz/verdicts
+	@$(PYTHON) tests/fuzz/compare/compare.py $(BUILD)/fuzz/verdicts $(COMPARE)
 $(BUILD)/fuzz/verdicts: tests/fuzz/compare/verdicts.c $(call libs,http) | deps
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(PKG_CFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $< $(call libs,http) $(PKG_LIBS)

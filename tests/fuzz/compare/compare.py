@@ -236,6 +236,10 @@ EXPLAINED = {
     "llhttp: we accept: they refuse: HPE_CLOSED_CONNECTION: behind Proxy-Connection: close": "no field of HTTP; dropped",
     "llhttp: we accept: they refuse: HPE_INVALID_URL: bytes from 0x80 up in the target": "sent on as escapes",
     "llhttp: we accept: they refuse: HPE_STRICT: a chunk extension out of grammar": "dropped; the line ends all the same",
+    "llhttp: we accept: they refuse: HPE_INVALID_CONTENT_LENGTH: a tab behind the number":
+        "white space around a value; sent on without",
+    "llhttp: we accept: they stop: : behind a request to upgrade": "not upgraded by us before the origin agrees",
+    "llhttp: we accept: they refuse: HPE_HEADER_OVERFLOW: a head of more than 16 KiB": "bounds differ; ours is 64 KiB",
     "llhttp: we accept: they refuse: HPE_INVALID_TRANSFER_ENCODING: a tab behind chunked":
         "white space around a value; sent on without",
     "h11: we accept: they refuse: illegal request line: ...: bytes from 0x80 up in the target": "sent on as escapes",
@@ -253,8 +257,16 @@ def detail(request, first, conn, why):
         return "a method that llhttp does not know"
     if "closed" in why.lower() and re.search(rb"(?mi)^proxy-connection: *close", conn):
         return "behind Proxy-Connection: close"
+    if not why and re.search(rb"(?mi)^upgrade:", conn) and re.search(rb"(?mi)^connection:.*upgrade", conn):
+        return "behind a request to upgrade"
     if re.search(r"[^ -~]|\\x", request["target"]):
         return "bytes from 0x80 up in the target"
+    if why == "HPE_INVALID_CONTENT_LENGTH" and re.search(rb"(?i)content-length:[ \t]*\d+[ \t]*\t", conn):
+        return "a tab behind the number"
+    if why == "no request line received":  # h11's words for a head of no line at all
+        return "an empty line before a request"
+    if why == "HPE_HEADER_OVERFLOW" and len(conn) > 16384:
+        return "a head of more than 16 KiB"
     if why == "HPE_STRICT" and re.search(rb"\r\n[0-9A-F]+;[^\r\n]*\r\n", conn):
         return "a chunk extension out of grammar"
     if why == "HPE_INVALID_TRANSFER_ENCODING" and re.search(rb"(?i)transfer-encoding:[ \t]*chunked[ \t]*\t", conn):
