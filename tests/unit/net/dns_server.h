@@ -176,6 +176,17 @@ static unsigned note(struct dns_server *s, const char *name, unsigned type, bool
 	return nth;
 }
 
+/* How many questions came so far. */
+static unsigned dns_server_questions(struct dns_server *s)
+{
+	unsigned n;
+
+	pthread_mutex_lock(&s->lock);
+	n = s->questions;
+	pthread_mutex_unlock(&s->lock);
+	return n;
+}
+
 /* From a question to the whole reply; false: none. */
 static bool reply(struct dns_server *s, const unsigned char *q, size_t n, bool is_tcp,
 		  struct msg *m)

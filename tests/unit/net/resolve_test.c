@@ -126,7 +126,7 @@ static void test_nothing_to_ask(void **state)
 		assert_int_equal(a.status, RESOLVE_DONE);
 		assert_string_equal(text_of(&a), rows[i][1]);
 	}
-	assert_int_equal(f->server.questions, 0);
+	assert_int_equal(dns_server_questions(&f->server), 0);
 	/* But not a name that only ends in the same letters. */
 	ask_for(f, &a, "nolocalhost", 1000);
 	assert_string_equal(text_of(&a), "2001:db8::1 192.0.2.1");
@@ -225,14 +225,14 @@ static void test_both_families(void **state)
 	assert_string_equal(text_of(&a), "2001:db8::1 192.0.2.1");
 	assert_false(a.r.from_cache);
 	/* One question for each family of exactly that name, and nothing else. */
-	assert_int_equal(f->server.questions, 2);
+	assert_int_equal(dns_server_questions(&f->server), 2);
 	assert_int_equal(dns_server_count(&f->server, " A:good.test/udp"), 1);
 	assert_int_equal(dns_server_count(&f->server, " AAAA:good.test/udp"), 1);
 	ask_for(f, &a, "good.test", 1000);
 	assert_int_equal(a.status, RESOLVE_DONE);
 	assert_true(a.r.from_cache);
 	assert_string_equal(text_of(&a), "2001:db8::1 192.0.2.1");
-	assert_int_equal(f->server.questions, 2);
+	assert_int_equal(dns_server_questions(&f->server), 2);
 }
 
 static void test_aaaa_servfail(void **state)
@@ -439,7 +439,7 @@ static void test_environment_is_not_read(void **state)
 	unsetenv("CARES_HOSTS");
 	unlink(aliases);
 	assert_int_equal(dns_server_count(&f->server, "evil"), 0);
-	assert_int_equal(f->server.questions, 4);
+	assert_int_equal(dns_server_questions(&f->server), 4);
 	assert_int_equal(dns_server_count(&f->server, ":single/"), 2);
 }
 
