@@ -7,7 +7,8 @@ set -eu
 build="gcc make pkg-config libc6-dev libevent-dev libssl-dev libyaml-dev libc-ares-dev libnghttp2-dev
  libjansson-dev libseccomp-dev bubblewrap ca-certificates"
 test="libcmocka-dev python3 python3-pytest python3-pytest-xdist python3-requests python3-aiohttp
- python3-cryptography python3-yaml python3-h11 curl wget git nodejs openssl iproute2 strace procps util-linux man-db"
+ python3-cryptography python3-yaml python3-h11 curl wget git nodejs
+ default-jdk-headless openssl iproute2 strace procps util-linux man-db"
 lint="clang clang-tidy clang-format cppcheck libclang-rt-14-dev llvm"
 fuzz="clang libclang-rt-14-dev llvm python3 python3-h11 nodejs"
 bench="python3 python3-cryptography squid-openssl tinyproxy-bin"
@@ -28,7 +29,12 @@ missing=
 for p in $want; do
 	dpkg-query -W -f '${db:Status-Status}\n' "$p" 2>/dev/null | grep -qx installed || {
 		# A tool that is already there from elsewhere (nodejs from its makers) will do.
-		[ "$p" = nodejs ] && command -v node >/dev/null && continue
+		case $p in
+		nodejs) tool=node ;;
+		default-jdk-headless) tool=javac ;;
+		*) tool= ;;
+		esac
+		[ -n "$tool" ] && command -v "$tool" >/dev/null && continue
 		missing="$missing $p"
 	}
 done

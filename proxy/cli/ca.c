@@ -1,8 +1,7 @@
 /*
- * `stile ca`: what the interception CA is, what a client must trust, and a new one.
+ * `stile ca`: what the interception CA is, and a new one; the flags of all four. What clients are
+ * given is in ca_bundle.c and ca_env.c.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -10,7 +9,7 @@
 #include <unistd.h>
 
 #include "certs/ca.h"
-#include "certs/trust.h"
+#include "proxy/cli/ca.h"
 #include "proxy/cli/cli.h"
 
 static void print_time(const char *what, const ASN1_TIME *t)
@@ -46,46 +45,6 @@ static int show(const struct config *c, struct err *e)
 	return 0;
 }
 
-static int write_out(const char *path, struct str text, struct err *e)
-{
-	int fd = path ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644) : STDOUT_FILENO;
-	int r = 0;
-
-	if (fd < 0)
-		return err_sys(e, errno, "%s", path);
-	while (text.n > 0) {
-		ssize_t n = write(fd, text.p, text.n);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0) {
-			r = err_sys(e, errno, "%s", path ? path : "standard output");
-			break;
-		}
-		text = str_skip(text, (size_t)n);
-	}
-	if (path)
-		close(fd);
-	return r;
-}
-
-static int bundle(const struct config *c, const char *to, struct err *e)
-{
-	struct ca *ca = NULL;
-	struct strbuf pem, all;
-	int r = -1;
-
-	strbuf_init(&pem, 65536);
-	strbuf_init(&all, 16 << 20);
-	if (ca_load_or_create(cli_ca_dir(c), &ca, e) == 0 && ca_add_pem(ca, &pem, e) == 0 &&
-	    bundle_add(strbuf_str(&pem), &all, e) == 0)
-		r = write_out(to, strbuf_str(&all), e);
-	strbuf_clear(&pem);
-	strbuf_clear(&all);
-	ca_unref(ca);
-	return r;
-}
-
 static int rotate(const struct config *c, struct err *e)
 {
 	struct ca *ca = NULL;
@@ -100,37 +59,88 @@ static int rotate(const struct config *c, struct err *e)
 	return 0;
 }
 
-int cmd_ca(int argc, char **argv)
+enum what { SHOW, BUNDLE, ENV, ROTATE };
+
+/* Which flags go with which. NULL: all do. */
+static const char *misplaced(enum what what, const struct ca_flags *f)
 {
-	static const struct option longs[] = {{0}};
-	const char *what = argc > 1 ? argv[1] : NULL, *file = NULL, *to = NULL;
+	if (what != BUNDLE && f->to)
+		return "-o goes with bundle";
+	if (what != BUNDLE && f->java)
+		return "--java goes with bundle";
+	if (what != BUNDLE && what != ENV && f->dir)
+		return "--dir goes with bundle and env";
+	if (what != ENV && (f->proxy || f->export))
+		return "--proxy and --export go with env";
+	if (f->dir && (f->to || f->java))
+		return "--dir makes a folder of all forms: neither -o nor --java goes with it";
+	if (f->java && !f->to && isatty(STDOUT_FILENO))
+		return "a trust store is no text: say -o FILE";
+	if (what == ENV && (!f->dir || f->dir[0] != '/'))
+		return "say with --dir where the client finds the files of `ca bundle --dir`, as a "
+		       "whole path";
+	return NULL;
+}
+
+static int carry_out(enum what what, const struct ca_flags *f)
+{
 	struct config *c;
 	struct err e = ERR_INIT;
-	int opt, r;
+	int r = -1;
 
-	if (!what || (strcmp(what, "show") != 0 && strcmp(what, "bundle") != 0 &&
-		      strcmp(what, "rotate") != 0))
-		return cli_usage("ca", "say show, bundle or rotate");
+	/* A client's machine has none. */
+	if (what == ENV && f->proxy)
+		return ca_env(NULL, f);
+	c = cli_load_config(f->file);
+	if (!c)
+		return EXIT_USAGE;
+	switch (what) {
+	case SHOW: r = show(c, &e); break;
+	case BUNDLE: r = ca_bundle(c, f, &e); break;
+	case ROTATE: r = rotate(c, &e); break;
+	case ENV:
+		r = ca_env(c, f);
+		config_unref(c);
+		return r;
+	}
+	config_unref(c);
+	return r < 0 ? cli_fail(&e) : 0;
+}
+
+int cmd_ca(int argc, char **argv)
+{
+	enum { OPT_JAVA = 256, OPT_DIR, OPT_PROXY, OPT_EXPORT };
+	static const struct option longs[] = {
+		{"java", no_argument, NULL, OPT_JAVA},
+		{"dir", required_argument, NULL, OPT_DIR},
+		{"proxy", required_argument, NULL, OPT_PROXY},
+		{"export", no_argument, NULL, OPT_EXPORT},
+		{0},
+	};
+	static const char *const words[] = {
+		[SHOW] = "show", [BUNDLE] = "bundle", [ENV] = "env", [ROTATE] = "rotate"};
+	struct ca_flags f = {0};
+	const char *wrong;
+	size_t what = 0;
+	int opt;
+
+	while (what < ARRAY_LEN(words) && (argc < 2 || strcmp(argv[1], words[what]) != 0))
+		what++;
+	if (what == ARRAY_LEN(words))
+		return cli_usage("ca", "say show, bundle, env or rotate");
 	while ((opt = getopt_long(argc - 1, argv + 1, "+:c:o:", longs, NULL)) != -1) {
 		switch (opt) {
-		case 'c': file = optarg; break;
-		case 'o': to = optarg; break;
+		case 'c': f.file = optarg; break;
+		case 'o': f.to = optarg; break;
+		case OPT_JAVA: f.java = true; break;
+		case OPT_DIR: f.dir = optarg; break;
+		case OPT_PROXY: f.proxy = optarg; break;
+		case OPT_EXPORT: f.export = true; break;
 		default: return cli_bad_flag("ca", opt, argv + 1);
 		}
 	}
 	if (optind < argc - 1)
 		return cli_usage("ca", "what is `%s`?", argv[optind + 1]);
-	if (to && strcmp(what, "bundle") != 0)
-		return cli_usage("ca", "-o goes with bundle");
-	c = cli_load_config(file);
-	if (!c)
-		return EXIT_USAGE;
-	if (strcmp(what, "show") == 0)
-		r = show(c, &e);
-	else if (strcmp(what, "bundle") == 0)
-		r = bundle(c, to, &e);
-	else
-		r = rotate(c, &e);
-	config_unref(c);
-	return r < 0 ? cli_fail(&e) : 0;
+	wrong = misplaced((enum what)what, &f);
+	return wrong ? cli_usage("ca", "%s", wrong) : carry_out((enum what)what, &f);
 }

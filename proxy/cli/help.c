@@ -49,12 +49,23 @@ const struct cli_command cli_commands[] = {
 	 "left)\n"
 	 "  --json             the lines themselves\n"
 	 "FILE may be - for standard input.\n"},
-	{"ca", cmd_ca, "ca show|bundle|rotate [-c FILE] [-o FILE]", "the interception CA",
+	{"ca", cmd_ca,
+	 "ca show|bundle|env|rotate [-c FILE] [-o FILE] [--java] [--dir DIR] [--proxy URL] "
+	 "[--export]",
+	 "the interception CA",
 	 "  show               subject, fingerprint, validity, place\n"
 	 "  bundle             what a client must trust: the system's roots and the CA, as PEM\n"
+	 "  env                the variables that lead clients to the proxy and to those files\n"
 	 "  rotate             a new CA; the old one is kept as ca.pem.old\n"
 	 "  -c FILE            the configuration\n"
-	 "  -o FILE            where the bundle goes (default: standard output)\n"},
+	 "  -o FILE            bundle: where it goes (default: standard output)\n"
+	 "  --java             bundle: a trust store for Java (PKCS#12) instead of PEM\n"
+	 "  --dir DIR          bundle: ca-bundle.pem, truststore.p12 and ca.pem into this folder; "
+	 "env:\n"
+	 "                     where the client finds them\n"
+	 "  --proxy URL        env: where the client finds the proxy (default: the first "
+	 "listener)\n"
+	 "  --export           env: for a shell, instead of NAME=VALUE\n"},
 	{"help", cmd_help, "help [CMD|yaml]", "help on a command, or every key of the YAML", ""},
 	{NULL, NULL, NULL, NULL, NULL},
 };

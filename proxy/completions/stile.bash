@@ -55,7 +55,7 @@ _stile()
 	fi
 	case $prev in
 	-c | -o | --log) _stile_files; return ;;
-	--workspace)
+	--workspace | --dir)
 		# shellcheck disable=SC2207
 		COMPREPLY=($(compgen -d -- "$cur"))
 		compopt -o filenames 2>/dev/null
@@ -68,7 +68,7 @@ _stile()
 		COMPREPLY=($(compgen -v -- "$cur"))
 		return
 		;;
-	--allow | --policy | --host | --reason | --since) return ;;
+	--allow | --policy | --host | --reason | --since | --proxy) return ;;
 	esac
 	case ${COMP_WORDS[1]} in
 	run)
@@ -95,9 +95,9 @@ _stile()
 		;;
 	ca)
 		if ((COMP_CWORD == 2)); then
-			_stile_words "show bundle rotate"
+			_stile_words "show bundle env rotate"
 		else
-			_stile_words "-c -o"
+			_stile_words "-c -o --java --dir --proxy --export"
 		fi
 		;;
 	help) _stile_words "$commands yaml" ;;

@@ -39,7 +39,11 @@ complete -c stile -n '__fish_seen_subcommand_from log' -l decision -x -a 'allow 
 complete -c stile -n '__fish_seen_subcommand_from log' -l since -x -d 'Only records from this time on'
 complete -c stile -n '__fish_seen_subcommand_from log' -l json -d 'The lines themselves'
 
-complete -c stile -n '__fish_seen_subcommand_from ca' -a 'show bundle rotate'
+complete -c stile -n '__fish_seen_subcommand_from ca' -a 'show bundle env rotate'
 complete -c stile -n '__fish_seen_subcommand_from ca' -s o -r -F -d 'Where the bundle goes'
+complete -c stile -n '__fish_seen_subcommand_from ca' -l java -d 'A trust store for Java'
+complete -c stile -n '__fish_seen_subcommand_from ca' -l dir -x -a '(__fish_complete_directories)' -d 'The folder of all forms'
+complete -c stile -n '__fish_seen_subcommand_from ca' -l proxy -x -d 'Where the client finds the proxy'
+complete -c stile -n '__fish_seen_subcommand_from ca' -l export -d 'For a shell'
 
 complete -c stile -n '__fish_seen_subcommand_from help' -a "$commands yaml"

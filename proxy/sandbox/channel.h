@@ -17,15 +17,15 @@ enum channel_kind {
 	CHANNEL_READY,	    /* files and privileges are as they shall be */
 	CHANNEL_STOPPED,    /* the command was stopped */
 	/* from outside */
-	CHANNEL_TRUST,	/* fd: bundle; number: length of the CA in front; text: OpenSSL's name hash
-			 */
+	CHANNEL_TRUST,	/* fd: the CA (number bytes), the bundle (more bytes), the trust store;
+			 * text: OpenSSL's name hash */
 	CHANNEL_GO,	/* start the command */
 	CHANNEL_SIGNAL, /* number: for the command */
 };
 
 struct channel_msg {
 	enum channel_kind kind;
-	uint32_t number;
+	uint32_t number, more;
 	char text[ERR_TEXT_MAX];
 };
 

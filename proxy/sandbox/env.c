@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "logging/strbuf.h"
+#include "proxy/sandbox/client_env.h"
 
 #define VARIABLE_MAX 131072 /* MAX_ARG_STRLEN: the kernel takes no longer one */
 
@@ -16,30 +17,6 @@
 static const char *const passed[] = {
 	"PATH", "HOME",	    "USER", "LOGNAME", "SHELL",	 "TERM",   "COLORTERM", "NO_COLOR",
 	"LANG", "LANGUAGE", "TZ",   "TMPDIR",  "EDITOR", "VISUAL", "PAGER",	"CI",
-};
-
-/* Every spelling that a client is known to read; curl wants http_proxy in lower case alone. */
-static const char *const proxies[] = {
-	"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy",
-};
-
-/* Each reads another one. Most of them replace the client's own roots: the bundle holds both. */
-static const char *const bundles[] = {
-	"SSL_CERT_FILE",
-	"NODE_EXTRA_CA_CERTS",
-	"REQUESTS_CA_BUNDLE",
-	"CURL_CA_BUNDLE",
-	"GIT_SSL_CAINFO",
-	"PIP_CERT",
-	"CARGO_HTTP_CAINFO",
-	"DENO_CERT",
-	"AWS_CA_BUNDLE",
-	"NIX_SSL_CERT_FILE",
-	"BUNDLE_SSL_CA_CERT",
-	"PERL_LWP_SSL_CA_FILE",
-	"HEX_CACERTS_PATH",
-	"CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE",
-	"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
 };
 
 static const char *value_in(char *const *list, const char *name)
@@ -135,26 +112,26 @@ static int put_passed(const struct env_options *o, struct env *v)
 	return put(v, "PWD", o->workspace);
 }
 
+static int put_client(void *arg, const char *name, const char *value)
+{
+	return put(arg, name, value);
+}
+
 static int put_network(const struct env_options *o, struct env *v)
 {
 	char url[64];
+	struct client_env c = {
+		.dir = SANDBOX_DIR,
+		.proxy_url = url,
+		.proxy_host = STR("127.0.0.1"),
+		.proxy_port = o->proxy_port,
+	};
 
 	snprintf(url, sizeof(url), "http://127.0.0.1:%u", o->proxy_port);
-	for (size_t i = 0; i < ARRAY_LEN(proxies); i++) {
-		if (put(v, proxies[i], url) != 0)
-			return -1;
-	}
-	for (size_t i = 0; i < ARRAY_LEN(bundles); i++) {
-		if (put(v, bundles[i], SANDBOX_BUNDLE) != 0)
-			return -1;
-	}
-	/* The sandbox's own loopback: its servers and tests keep working, and it leads nowhere. */
-	return put(v, "NO_PROXY", "localhost,127.0.0.1,::1") != 0 ||
-			       put(v, "no_proxy", "localhost,127.0.0.1,::1") != 0 ||
-			       put(v, "NODE_USE_ENV_PROXY", "1") != 0 ||
-			       put(v, "SSL_CERT_DIR", SANDBOX_DIR) != 0
-		       ? -1
-		       : 0;
+	if (client_env_each(&c, put_client, v) != 0)
+		return -1;
+	/* The CA lies there under its hash as well (files.c). */
+	return put(v, "SSL_CERT_DIR", SANDBOX_DIR);
 }
 
 static int put_wanted(const struct env_options *o, struct env *v)

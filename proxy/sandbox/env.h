@@ -9,11 +9,13 @@
 
 #include "logging/err.h"
 #include "policy/config.h"
+#include "proxy/sandbox/client_env.h"
 
 /* Where the certificates lie inside (files.c puts them there). */
-#define SANDBOX_DIR    "/run/stile"
-#define SANDBOX_BUNDLE SANDBOX_DIR "/ca-bundle.pem" /* the system's roots and the run's CA */
-#define SANDBOX_CA     SANDBOX_DIR "/ca.pem"	    /* the run's CA alone */
+#define SANDBOX_DIR	   "/run/stile"
+#define SANDBOX_BUNDLE	   SANDBOX_DIR "/" CLIENT_BUNDLE
+#define SANDBOX_TRUSTSTORE SANDBOX_DIR "/" CLIENT_TRUSTSTORE
+#define SANDBOX_CA	   SANDBOX_DIR "/" CLIENT_CA
 
 struct env_options {
 	/* borrowed */

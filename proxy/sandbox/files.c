@@ -106,22 +106,24 @@ static char *read_whole(int fd, size_t *ret_n)
 	return p;
 }
 
-static int write_trust(int bundle_fd, size_t ca_len, const char *ca_hash, struct err *e)
+static int write_trust(const struct files_trust *t, struct err *e)
 {
 	char link[sizeof(SANDBOX_DIR) + 32];
 	size_t n = 0;
-	char *p = read_whole(bundle_fd, &n);
+	char *p = read_whole(t->fd, &n);
+	size_t pem_len = t->ca_len + t->bundle_len;
 	int rc = -1;
 
-	if (!p || ca_len >= n) {
+	if (!p || pem_len >= n) {
 		err_set(e, "the bundle of certificates did not reach the sandbox");
 		goto out;
 	}
-	if (write_file(SANDBOX_CA, p, ca_len, 0444, e) != 0 ||
-	    write_file(SANDBOX_BUNDLE, p + ca_len, n - ca_len, 0444, e) != 0)
+	if (write_file(SANDBOX_CA, p, t->ca_len, 0444, e) != 0 ||
+	    write_file(SANDBOX_BUNDLE, p + t->ca_len, t->bundle_len, 0444, e) != 0 ||
+	    write_file(SANDBOX_TRUSTSTORE, p + pem_len, n - pem_len, 0444, e) != 0)
 		goto out;
 	/* For those that look into SSL_CERT_DIR alone. */
-	snprintf(link, sizeof(link), SANDBOX_DIR "/%.16s.0", ca_hash);
+	snprintf(link, sizeof(link), SANDBOX_DIR "/%.16s.0", t->ca_hash);
 	if (symlink("ca.pem", link) != 0)
 		err_sys(e, errno, "cannot make %s in the sandbox", link);
 	else
@@ -263,15 +265,14 @@ static int cover_system_bundles(struct err *e)
 	return 0;
 }
 
-int files_arrange(const struct files_plan *p, int bundle_fd, size_t ca_len, const char *ca_hash,
-		  struct err *e)
+int files_arrange(const struct files_plan *p, const struct files_trust *t, struct err *e)
 {
 	int workspace_fd = open(p->workspace, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	int rc = -1;
 
 	if (workspace_fd < 0)
 		return err_sys(e, errno, "%s: cannot be the workspace", p->workspace);
-	if (make_run(e) != 0 || write_trust(bundle_fd, ca_len, ca_hash, e) != 0 ||
+	if (make_run(e) != 0 || write_trust(t, e) != 0 ||
 	    restore_workspace(p->workspace, workspace_fd, e) != 0 || carry_out(p, e) != 0 ||
 	    cover_system_bundles(e) != 0)
 		goto out;

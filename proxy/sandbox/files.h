@@ -48,9 +48,19 @@ void files_plan_clear(struct files_plan *p);
 /* Inside, as pid 1 with its capabilities: nothing that is mounted from here on is seen outside. An
  * own /proc, so that no process of outside shows. */
 int files_enter(struct err *e) ATTR_NODISCARD;
-/* Inside: puts the certificates (bundle_fd: the CA's PEM of ca_len bytes, then the whole bundle)
- * where env.h says, and carries the plan out. Leaves the process in the workspace. */
-int files_arrange(const struct files_plan *p, int bundle_fd, size_t ca_len, const char *ca_hash,
+/* The certificates: one file that holds, one behind the other, the CA's PEM, the bundle of PEM, and
+ * the trust store. */
+struct files_trust {
+	/* borrowed */
+	const char *ca_hash; /* OpenSSL's, of the subject's name */
+	/* plain */
+	int fd;
+	size_t ca_len, bundle_len; /* the rest is the trust store */
+};
+
+/* Inside: puts the certificates where env.h says, and carries the plan out. Leaves the process in
+ * the workspace. */
+int files_arrange(const struct files_plan *p, const struct files_trust *t,
 		  struct err *e) ATTR_NODISCARD;
 
 #endif

@@ -71,11 +71,13 @@ static int prepare_network(const struct init_options *o, struct err *e)
 static int prepare_files(const struct init_options *o, struct err *e)
 {
 	struct channel_msg m;
+	struct files_trust trust;
 	int fd, rc;
 
 	if (channel_recv(o->channel, &m, &fd) != 0 || m.kind != CHANNEL_TRUST)
 		return err_set(e, "stile went away");
-	rc = files_arrange(o->files, fd, m.number, m.text, e);
+	trust = (struct files_trust){m.text, fd, m.number, m.more};
+	rc = files_arrange(o->files, &trust, e);
 	if (fd >= 0)
 		close(fd);
 	if (rc != 0 || confine_drop_privileges(e) != 0 || confine_filter_calls(e) != 0)

@@ -20,6 +20,7 @@
 #include <openssl/x509.h>
 
 #include "certs/trust.h"
+#include "certs/truststore.h"
 #include "logging/limits.h"
 #include "proxy/credentials/store.h"
 #include "proxy/sandbox/channel.h"
@@ -158,22 +159,37 @@ static int expect(struct run *r, enum channel_kind kind, int *ret_fd, struct err
 	return 0;
 }
 
-/* The run's CA, which lives in this process alone, as the file that clients are to trust. */
+/* The three files one behind the other; all is their text. */
+static int gather_trust(struct run *r, struct strbuf *all, struct channel_msg *m, struct err *e)
+{
+	struct strbuf ca, bundle;
+	int rc = -1;
+
+	strbuf_init(&ca, BUNDLE_MAX);
+	strbuf_init(&bundle, BUNDLE_MAX);
+	if (ca_add_pem(r->ca, &ca, e) == 0 && bundle_add(strbuf_str(&ca), &bundle, e) == 0) {
+		strbuf_add(all, strbuf_str(&ca));
+		strbuf_add(all, strbuf_str(&bundle));
+		m->number = (uint32_t)ca.len;
+		m->more = (uint32_t)bundle.len;
+		rc = truststore_add(strbuf_str(&bundle), strbuf_str(&ca), all, e);
+	}
+	strbuf_clear(&ca);
+	strbuf_clear(&bundle);
+	return rc;
+}
+
+/* The run's CA, which lives in this process alone, as the files that clients are to trust. */
 static int send_trust(struct run *r, struct err *e)
 {
 	struct channel_msg m = {.kind = CHANNEL_TRUST};
-	struct strbuf ca, all;
+	struct strbuf all;
 	struct str s;
 	int fd = -1, rc = -1;
 
-	strbuf_init(&ca, BUNDLE_MAX);
-	strbuf_init(&all, BUNDLE_MAX);
-	if (ca_add_pem(r->ca, &ca, e) != 0)
+	strbuf_init(&all, 3 * BUNDLE_MAX);
+	if (gather_trust(r, &all, &m, e) != 0)
 		goto out;
-	strbuf_add(&all, strbuf_str(&ca));
-	if (bundle_add(strbuf_str(&ca), &all, e) != 0)
-		goto out;
-	m.number = (uint32_t)ca.len;
 	snprintf(m.text, sizeof(m.text), "%08lx", X509_subject_name_hash(ca_cert(r->ca)));
 	fd = memfd_create("stile-trust", MFD_CLOEXEC);
 	s = strbuf_str(&all);
@@ -189,7 +205,6 @@ out:
 	if (fd >= 0)
 		close(fd);
 	strbuf_clear(&all);
-	strbuf_clear(&ca);
 	return rc;
 }
 

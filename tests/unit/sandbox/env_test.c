@@ -100,9 +100,12 @@ static void test_what_is_set(void **state)
 	static const char *const proxies[] = {"HTTP_PROXY",  "http_proxy", "HTTPS_PROXY",
 					      "https_proxy", "ALL_PROXY",  "all_proxy"};
 	static const char *const bundles[] = {
-		"SSL_CERT_FILE",     "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE",
-		"CURL_CA_BUNDLE",    "GIT_SSL_CAINFO",	    "PIP_CERT",
-		"CARGO_HTTP_CAINFO", "DENO_CERT",	    "AWS_CA_BUNDLE",
+		"SSL_CERT_FILE",	   "NODE_EXTRA_CA_CERTS",
+		"REQUESTS_CA_BUNDLE",	   "CURL_CA_BUNDLE",
+		"GIT_SSL_CAINFO",	   "PIP_CERT",
+		"CARGO_HTTP_CAINFO",	   "DENO_CERT",
+		"AWS_CA_BUNDLE",	   "npm_config_cafile",
+		"YARN_HTTPS_CA_FILE_PATH", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
 	};
 	struct env v;
 
@@ -116,6 +119,11 @@ static void test_what_is_set(void **state)
 	assert_string_equal(value(&v, "NO_PROXY"), "localhost,127.0.0.1,::1");
 	assert_string_equal(value(&v, "no_proxy"), "localhost,127.0.0.1,::1");
 	assert_string_equal(value(&v, "NODE_USE_ENV_PROXY"), "1");
+	assert_string_equal(value(&v, "JAVA_TOOL_OPTIONS"),
+			    "-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=3128 "
+			    "-Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=3128 "
+			    "-Djavax.net.ssl.trustStore=" SANDBOX_TRUSTSTORE
+			    " -Djavax.net.ssl.trustStoreType=PKCS12");
 	env_clear(&v);
 }
 
