@@ -214,6 +214,13 @@ static void pick_allow(const struct index_entry *chain, const struct policy_requ
 		}
 }
 
+/* TRACE in a spelling that some servers fold to it, and its cousin of another vendor: what they
+ * hand back would hold the credential. */
+static bool would_echo(struct str method)
+{
+	return str_eq_nocase(method, STR("TRACE")) || str_eq_nocase(method, STR("TRACK"));
+}
+
 void policy_decide(const struct policy *p, const struct policy_request *q,
 		   struct policy_decision *ret)
 {
@@ -242,7 +249,10 @@ void policy_decide(const struct policy *p, const struct policy_request *q,
 		for (size_t j = 0; j < chains_n; j++)
 			pick_allow(chains[j], q, &allow);
 	}
-	if (allow) {
+	if (allow && allow->credential && would_echo(q->method)) {
+		ret->reason = REASON_METHOD_REFUSED;
+		ret->rule = allow;
+	} else if (allow) {
 		ret->allow = true;
 		ret->reason = REASON_NONE;
 		ret->rule = allow;

@@ -21,7 +21,7 @@ struct policy_decision {
 	bool allow;
 	enum reason reason; /* REASON_NONE when allowed */
 	/* borrowed from the policy: hold a reference as long as you hold this */
-	const struct rule *rule; /* that decided: the allow or the deny; NULL for no_rule */
+	const struct rule *rule; /* that decided: the allow or the deny; NULL for no_rule and TRACE */
 };
 
 /* What could be admitted behind a CONNECT to host:port, by the first allow of each kind in file
@@ -53,7 +53,8 @@ const struct rule *policy_rule(const struct policy *p, size_t i);
 /* The heart of the product: deny beats allow wherever it stands; of the allows the first in file
  * order decides; nothing matches: no_rule. Allow compares with the canonical path, deny broadly
  * (pattern.h). A deny of tcp:// is one of all that a connection to that port may carry. A
- * passthrough rule never admits a request that we can read. TRACE is method_refused. */
+ * passthrough rule never admits a request that we can read. TRACE is method_refused, and where the
+ * rule brings a credential so are its other spellings and TRACK. */
 void policy_decide(const struct policy *p, const struct policy_request *q,
 		   struct policy_decision *ret);
 /* `inspect` and `passthrough` exclude each other: the first in file order of the https rules

@@ -191,6 +191,10 @@ static int explain_request(const struct config *c, const struct policy *p, const
 		code = 0;
 	} else if (d.rule) {
 		print_rule("rule", d.rule);
+		if (d.reason == REASON_METHOD_REFUSED)
+			(void)printf("%-10s this method never goes with a credential: its answer "
+				     "could hand it back\n",
+				     "differs");
 	} else {
 		explain_denied(p, &q, d.reason);
 	}

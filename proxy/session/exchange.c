@@ -330,7 +330,9 @@ static int admit(struct exchange *x, struct err *e)
 	url_add_authority(&x->request->url, &url);
 	strbuf_add(&url, q.path);
 	(void)err_reason(e, d.reason, "%s %.*s %s%s",
-			 d.reason == REASON_NO_RULE ? "no rule allows" : "a rule denies",
+			 d.reason == REASON_NO_RULE	     ? "no rule allows"
+			 : d.reason == REASON_METHOD_REFUSED ? "no credential goes with"
+							     : "a rule denies",
 			 STR_FMT(x->request->method), strbuf_cstr(&url),
 			 url.overflowed ? "..." : "");
 	strbuf_clear(&url);

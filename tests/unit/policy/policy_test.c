@@ -157,6 +157,18 @@ static void test_methods(void **state)
 	      {"trace", "https://c.test/", 8, ALLOWED}, {"TRACK", "https://c.test/", 8, ALLOWED});
 }
 
+/* What hands back the request gets no credential, whatever its spelling. */
+static void test_echoing_methods(void **state)
+{
+	(void)state;
+	CHECK("      - {allow: a.test, credential: A}\n",
+	      {"trace", "https://a.test/", 6, REASON_METHOD_REFUSED},
+	      {"TRACK", "https://a.test/", 6, REASON_METHOD_REFUSED},
+	      {"Track", "https://a.test/", 6, REASON_METHOD_REFUSED},
+	      {"TRACER", "https://a.test/", 6, ALLOWED}, {"TRAC", "https://a.test/", 6, ALLOWED},
+	      {"GET", "https://a.test/", 6, ALLOWED});
+}
+
 static void test_paths(void **state)
 {
 	(void)state;
@@ -694,14 +706,23 @@ static void test_cost(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_hosts),	cmocka_unit_test(test_scheme_and_port),
-		cmocka_unit_test(test_methods), cmocka_unit_test(test_paths),
-		cmocka_unit_test(test_order),	cmocka_unit_test(test_tunnels_and_requests),
-		cmocka_unit_test(test_no_host), cmocka_unit_test(test_empty_policy),
-		cmocka_unit_test(test_connect), cmocka_unit_test(test_connect_denied),
-		cmocka_unit_test(test_names),	cmocka_unit_test(test_addresses),
-		cmocka_unit_test(test_nearest), cmocka_unit_test(test_index),
-		cmocka_unit_test(test_deep),	cmocka_unit_test(test_cost),
+		cmocka_unit_test(test_hosts),
+		cmocka_unit_test(test_scheme_and_port),
+		cmocka_unit_test(test_methods),
+		cmocka_unit_test(test_echoing_methods),
+		cmocka_unit_test(test_paths),
+		cmocka_unit_test(test_order),
+		cmocka_unit_test(test_tunnels_and_requests),
+		cmocka_unit_test(test_no_host),
+		cmocka_unit_test(test_empty_policy),
+		cmocka_unit_test(test_connect),
+		cmocka_unit_test(test_connect_denied),
+		cmocka_unit_test(test_names),
+		cmocka_unit_test(test_addresses),
+		cmocka_unit_test(test_nearest),
+		cmocka_unit_test(test_index),
+		cmocka_unit_test(test_deep),
+		cmocka_unit_test(test_cost),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
