@@ -35,14 +35,16 @@ static int unusable(const struct config_credential *c, const char *why, struct e
 }
 
 /* field-vchar and SP (RFC 9110 section 5.5) without obs-text, which servers read in several ways.
- */
+ * SP at the ends is no part of a value: the origin would get another secret, or none. */
 static bool fits_field(struct str v)
 {
+	if (v.n == 0 || v.p[0] == ' ' || v.p[v.n - 1] == ' ')
+		return false;
 	for (size_t i = 0; i < v.n; i++) {
 		if (v.p[i] < 0x20 || v.p[i] > 0x7e)
 			return false;
 	}
-	return v.n > 0;
+	return true;
 }
 
 /* RFC 4648 section 4 of a and then b, as if they were one. */
@@ -119,7 +121,9 @@ static int add_value(const struct config_credential *c, struct str v, struct inj
 	if (c->as == CREDENTIAL_AS_BASIC)
 		return add_basic(c, v, &ret->mem, e);
 	if (!fits_field(v))
-		return unusable(c, "it holds a byte that cannot stand in a header", e);
+		return unusable(
+			c, "it holds a byte that cannot stand in a header, or a blank at an end",
+			e);
 	if (c->as == CREDENTIAL_AS_BEARER)
 		strbuf_add(&ret->mem, STR("Bearer "));
 	strbuf_add(&ret->mem, v);

@@ -159,6 +159,9 @@ static void test_unusable(void **state)
 	} cases[] = {
 		{{.as = CREDENTIAL_AS_BEARER}, "\xc3\xa4"},
 		{{.as = CREDENTIAL_AS_HEADER, .as_name = key_name}, "a\xff"},
+		{{.as = CREDENTIAL_AS_HEADER, .as_name = key_name}, " mY"},
+		{{.as = CREDENTIAL_AS_BEARER}, "mY "},
+		{{.as = CREDENTIAL_AS_BEARER}, "   "},
 		{{.as = CREDENTIAL_AS_BASIC}, "no-colon"},
 		{{.as = CREDENTIAL_AS_BASIC, .username = bad_user}, "x"},
 	};
@@ -246,6 +249,22 @@ static void test_fields_that_go(void **state)
 		"X-Client-Cert",
 		"X-User",
 		"Impersonate-User",
+		"X-Auth-Email",
+		"X-Auth-User",
+		"Cf-Access-Jwt-Assertion",
+		"X-Goog-Iap-Jwt-Assertion",
+		"X-Amzn-Oidc-Data",
+		"X-Ms-Client-Principal",
+		"X-Ms-Client-Principal-Name",
+		"X-ARR-ClientCert",
+		"X-SSL-Client-Cert",
+		"X-SSL-Client-S-DN",
+		"X-Consumer-Username",
+		"X-Authenticated-Userid",
+		"X-Goog-Authenticated-User-Email",
+		"X_Impersonate_User",
+		"On-Behalf-Of",
+		"X-Sudo",
 	};
 	static const struct config_credential c = {.as = CREDENTIAL_AS_BEARER};
 
@@ -276,6 +295,8 @@ static void test_fields_that_stay(void **state)
 		"OpenAI-Organization",
 		"X-Tokens-Used",
 		"Client-Id",
+		"From",
+		"X-Certificate-Count",
 		"x-amz-server-side-encryption-customer-key",
 	};
 	static const struct config_credential c = {.as = CREDENTIAL_AS_BEARER};
@@ -321,6 +342,7 @@ static void test_queries(void **state)
 		{"?my.Slot=x&MY.SLOT=y&my_slot=z&q=1", "q=1"},
 		{"?page_token=x&keys=1&monkey=2&sort_key=3&tokens=4",
 		 "page_token=x&keys=1&monkey=2&sort_key=3&tokens=4"},
+		{"?a=1&hapikey=x&wstoken=y&JSESSIONID=z&x-goog-api-key=w&SID=v", "a=1"},
 		{"?q=api_key=1", "q=api_key=1"},
 		{"?q=a%26token=1", "q=a%26token=1"},
 	};
