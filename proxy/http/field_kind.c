@@ -42,25 +42,31 @@ static const struct row len_13[] = {{"authorization", FIELD_CONTROL},
 				    {"content-range", FIELD_CONTROL},
 				    {"if-none-match", FIELD_CONTROL},
 				    {"x-http-method", FIELD_CONTROL},
-				    {"x-rewrite-url", FIELD_CONTROL}};
+				    {"x-rewrite-url", FIELD_CONTROL},
+				    {"x-rewrite-uri", FIELD_CONTROL}};
 static const struct row len_14[] = {{"content-length", FIELD_CONTENT_LENGTH},
 				    {"http2-settings", FIELD_HTTP2_SETTINGS},
 				    {"x-original-url", FIELD_CONTROL},
 				    {"x-original-uri", FIELD_CONTROL},
 				    {"x-override-url", FIELD_CONTROL}};
-static const struct row len_15[] = {{"x-original-host", FIELD_CONTROL}};
+static const struct row len_15[] = {{"x-original-host", FIELD_CONTROL},
+				    {"x-original-path", FIELD_CONTROL},
+				    {"x-forwarded-uri", FIELD_CONTROL}};
 static const struct row len_16[] = {{"content-encoding", FIELD_CONTROL},
 				    {"content-location", FIELD_CONTROL},
 				    {"x-forwarded-host", FIELD_CONTROL},
+				    {"x-forwarded-path", FIELD_CONTROL},
 				    {"proxy-connection", FIELD_HOP},
 				    {"www-authenticate", FIELD_CONTROL}};
 static const struct row len_17[] = {{"transfer-encoding", FIELD_TRANSFER_ENCODING},
 				    {"if-modified-since", FIELD_CONTROL},
-				    {"x-method-override", FIELD_CONTROL}};
+				    {"x-method-override", FIELD_CONTROL},
+				    {"x-original-method", FIELD_CONTROL}};
 static const struct row len_19[] = {{"proxy-authorization", FIELD_PROXY_AUTHORIZATION},
 				    {"if-unmodified-since", FIELD_CONTROL},
 				    {"authentication-info", FIELD_CONTROL}};
-static const struct row len_18[] = {{"x-forwarded-server", FIELD_CONTROL}};
+static const struct row len_18[] = {{"x-forwarded-server", FIELD_CONTROL},
+				    {"x-forwarded-method", FIELD_CONTROL}};
 static const struct row len_20[] = {{"x-http-host-override", FIELD_CONTROL}};
 static const struct row len_21[] = {{"x-http-destinationurl", FIELD_CONTROL}};
 static const struct row len_22[] = {{"x-http-method-override", FIELD_CONTROL}};
