@@ -1,7 +1,8 @@
 /*
- * record_redact_query: a query with the values of secret-looking keys taken out. It looks at keys
- * only; a secret in a path, in a value under a harmless key or in a URL within a value is not seen.
- * It errs to the safe side: `country_code` loses its value because `code` is a word of it.
+ * record_redact_query: a query with the values of secret-looking keys taken out, also of keys in a
+ * URL that is itself a value, and what stands before the host of such a URL. It looks at keys only;
+ * a secret in a path or in a value under a harmless key is not seen. It errs to the safe side:
+ * `country_code` loses its value because `code` is a word of it.
  */
 #include <string.h>
 
@@ -17,22 +18,24 @@
 
 /* One of the key's words, or the key without its separators, equal to one of these. */
 static const struct str secret_words[] = {
-	W("accesskey"),	    W("apikey"),    W("assertion"),    W("auth"),   W("authenticator"),
-	W("authorization"), W("bearer"),    W("code"),	       W("cookie"), W("credential"),
-	W("credentials"),   W("creds"),	    W("csrf"),	       W("hmac"),   W("jwt"),
-	W("key"),	    W("keys"),	    W("mfa"),	       W("oauth"),  W("otp"),
-	W("pass"),	    W("passcode"),  W("passphrase"),   W("passwd"), W("password"),
-	W("passwords"),	    W("pwd"),	    W("samlresponse"), W("secret"), W("secrets"),
-	W("session"),	    W("sessionid"), W("sessid"),       W("sid"),    W("sig"),
-	W("signature"),	    W("token"),	    W("tokens"),       W("totp"),   W("xsrf"),
+	W("accesskey"),	    W("apikey"),    W("assertion"),    W("auth"),    W("authenticator"),
+	W("authorization"), W("bearer"),    W("code"),	       W("cookie"),  W("credential"),
+	W("cred"),	    W("pin"),	    W("sas"),	       W("samlart"), W("ticket"),
+	W("credentials"),   W("creds"),	    W("csrf"),	       W("hmac"),    W("jwt"),
+	W("key"),	    W("keys"),	    W("mfa"),	       W("oauth"),   W("otp"),
+	W("pass"),	    W("passcode"),  W("passphrase"),   W("passwd"),  W("password"),
+	W("passwords"),	    W("pwd"),	    W("samlresponse"), W("secret"),  W("secrets"),
+	W("session"),	    W("sessionid"), W("sessid"),       W("sid"),     W("sig"),
+	W("signature"),	    W("token"),	    W("tokens"),       W("totp"),    W("xsrf"),
 };
 
 /* The key without its separators ends in one of these: securitytoken, awsaccesskey, phpsessid. */
 static const struct str secret_ends[] = {
-	W("accesskey"),	  W("apikey"),	   W("authcode"), W("authkey"),	  W("credential"),
-	W("credentials"), W("passphrase"), W("passwd"),	  W("password"),  W("privatekey"),
-	W("secret"),	  W("secretkey"),  W("sessid"),	  W("sessionid"), W("sessionkey"),
-	W("signature"),	  W("signingkey"), W("token"),
+	W("appkey"),   W("accountkey"), W("licensekey"), W("accesskey"),   W("apikey"),
+	W("authcode"), W("authkey"),	W("credential"), W("credentials"), W("passphrase"),
+	W("passwd"),   W("password"),	W("privatekey"), W("secret"),	   W("secretkey"),
+	W("sessid"),   W("sessionid"),	W("sessionkey"), W("signature"),   W("signingkey"),
+	W("token"),
 };
 
 #undef W
@@ -168,16 +171,98 @@ static bool is_secret_key(struct str raw)
 	return is_secret_word(word) || has_secret_end(word);
 }
 
+/* ---- URLs within a value ---- */
+
+/* The character that s.p[i] stands for to whoever decodes often enough (%3F, %253f, ...), and the
+ * bytes that spell it. */
+static char decoded_at(struct str s, size_t i, size_t *ret_n)
+{
+	size_t at = i + 1;
+
+	*ret_n = 1;
+	if (s.p[i] != '%' || i + 2 >= s.n || hex_digit(s.p[i + 1]) < 0 || hex_digit(s.p[i + 2]) < 0)
+		return s.p[i];
+	while (at + 3 < s.n && s.p[at] == '2' && s.p[at + 1] == '5' &&
+	       hex_digit(s.p[at + 2]) >= 0 && hex_digit(s.p[at + 3]) >= 0)
+		at += 2;
+	*ret_n = at + 2 - i;
+	return (char)(hex_digit(s.p[at]) * 16 + hex_digit(s.p[at + 1]));
+}
+
+/* From `from` on, the first of `marks` in any spelling: where it stands, and what and how long it
+ * is. Its end and '\0' if there is none. */
+static size_t find_mark(struct str s, size_t from, const char *marks, char *ret_c, size_t *ret_n)
+{
+	while (from < s.n) {
+		*ret_c = decoded_at(s, from, ret_n);
+		if (*ret_c && strchr(marks, *ret_c))
+			return from;
+		from += *ret_n;
+	}
+	*ret_c = '\0';
+	*ret_n = 0;
+	return s.n;
+}
+
+/* Behind the `:` at `at` of a URL with a user in front of its host: past the slashes, and where the
+ * user ends. False: there is none. */
+static bool find_user(struct str s, size_t at, size_t *ret_from, size_t *ret_to)
+{
+	size_t n;
+	char c;
+
+	for (int slash = 0; slash < 2; slash++) {
+		if (at >= s.n || decoded_at(s, at, &n) != '/')
+			return false;
+		at += n;
+	}
+	*ret_from = at;
+	*ret_to = find_mark(s, at, "@/?#&", &c, &n);
+	return c == '@';
+}
+
+/* Writes a value that may be or hold a URL. Says whether what was taken out reached its end. */
+static bool put_value(struct str v, struct strbuf *out)
+{
+	size_t done = 0, at = 0, n, from, to;
+	bool in_query = false;
+	char c;
+
+	for (;;) {
+		at = find_mark(v, at, in_query ? "?#&;" : "?#:", &c, &n) + n;
+		if (!c)
+			break;
+		if (c == ':') {
+			if (!find_user(v, at, &from, &to))
+				continue;
+		} else {
+			size_t key = at;
+
+			in_query = true;
+			at = find_mark(v, key, "=?#&;", &c, &n);
+			if (c != '=' || !is_secret_key(str_head(str_skip(v, key), at - key)))
+				continue;
+			from = at + n;
+			to = find_mark(v, from, "#&;", &c, &n);
+		}
+		strbuf_add(out, str_head(str_skip(v, done), from - done));
+		strbuf_add(out, STR("[redacted]"));
+		done = at = to;
+		if (to == v.n)
+			return true;
+	}
+	strbuf_add(out, str_skip(v, done));
+	return false;
+}
+
 /* Writes one pair; says whether its value was taken out. An empty value is marked too: with a ';'
  * behind it, it need not be empty to the server. */
 static bool put_pair(struct str pair, struct strbuf *out)
 {
 	ptrdiff_t eq = str_find(pair, '=');
 
-	if (eq < 0 || !is_secret_key(str_head(pair, (size_t)eq))) {
-		strbuf_add(out, pair);
-		return false;
-	}
+	if (eq < 0 || !is_secret_key(str_head(pair, (size_t)eq)))
+		return put_value(pair, out);
 	strbuf_add(out, str_head(pair, (size_t)eq + 1));
 	strbuf_add(out, STR("[redacted]"));
 	return true;

@@ -103,6 +103,9 @@ static void test_secret_keys(void **state)
 		"private_token",
 		"subscription-key",
 		"sas.sig",
+		"ticket",
+		"samlart",
+		"appkey",
 	};
 
 	(void)state;
@@ -149,6 +152,29 @@ static void test_shape(void **state)
 	assert_string_equal(redacted(STR("a=%&b=%2")), "a=%&b=%2");
 }
 
+/* A URL as a value, in as many layers of encoding as somebody decodes. */
+static void test_urls_within(void **state)
+{
+	(void)state;
+	assert_string_equal(redacted(STR("u=http://h/?key=C&q=1")),
+			    "u=http://h/?key=[redacted]&q=1");
+	assert_string_equal(redacted(STR("u=http%3A%2F%2Fh%2F%3Fkey%3DC%26q%3D1&z=2")),
+			    "u=http%3A%2F%2Fh%2F%3Fkey%3D[redacted]%26q%3D1&z=2");
+	assert_string_equal(redacted(STR("u=h%253Fa%253D1%2526k%2565y%253dC%2526q%253D1")),
+			    "u=h%253Fa%253D1%2526k%2565y%253d[redacted]%2526q%253D1");
+	assert_string_equal(redacted(STR("u=/cb%23access_token=C")),
+			    "u=/cb%23access_token=[redacted]");
+	assert_string_equal(redacted(STR("u=h?a=1?key=C;D&z=2")), "u=h?a=1?key=[redacted]&z=2");
+	assert_string_equal(redacted(STR("http://u:C@h/?q=1")), "http://[redacted]@h/?q=1");
+	assert_string_equal(redacted(STR("u=https%3a%2f%2fC%40h%2f&q=a@b:c")),
+			    "u=https%3a%2f%2f[redacted]%40h%2f&q=a@b:c");
+	/* Nothing of the kind. */
+	assert_string_equal(redacted(STR("t=12:30&u=http://h/a@b&w=a?b&x=?&y=?=1&v=%3f")),
+			    "t=12:30&u=http://h/a@b&w=a?b&x=?&y=?=1&v=%3f");
+	assert_string_equal(redacted(STR("u=http://h/%3Fpage%3D2%26monkey%3D1%25")),
+			    "u=http://h/%3Fpage%3D2%26monkey%3D1%25");
+}
+
 static void test_long_key(void **state)
 {
 	char query[1000];
@@ -181,7 +207,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_secret_keys), cmocka_unit_test(test_harmless_keys),
 		cmocka_unit_test(test_shape),	    cmocka_unit_test(test_long_key),
-		cmocka_unit_test(test_full_output),
+		cmocka_unit_test(test_full_output), cmocka_unit_test(test_urls_within),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
