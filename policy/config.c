@@ -50,6 +50,7 @@ static void config_free(struct config *c)
 	free_credentials(c);
 	free_tests(c);
 	free_texts(c->trust, c->trust_n);
+	free(c->trust_places);
 	free_texts(c->dns_servers, c->dns_servers_n);
 	for (size_t i = 0; i < c->hosts_n; i++)
 		free(c->hosts[i].addrs);

@@ -70,6 +70,10 @@ struct config_test {
 	uint32_t line, col;
 };
 
+struct config_place {
+	uint32_t line, col;
+};
+
 struct config {
 	/* owned */
 	char *file;
@@ -78,8 +82,9 @@ struct config {
 	char version_hash[17]; /* first 16 hex digits of the file's SHA-256 */
 	struct config_listener *listeners;
 	size_t listeners_n;
-	char *ca_dir; /* NULL: default */
-	char **trust; /* PEM files; "system" stands for the system's roots */
+	char *ca_dir;			   /* NULL: default */
+	char **trust;			   /* PEM files; "system" stands for the system's roots */
+	struct config_place *trust_places; /* of each, for who opens them */
 	size_t trust_n;
 	struct config_host *hosts;
 	size_t hosts_n;

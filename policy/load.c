@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,14 +18,32 @@
 
 /* ---- the file ---- */
 
+/* A pipe may have nobody at its other end, or somebody who says nothing: a reload must not wait for
+ * ever. -1 with errno ETIMEDOUT. */
+static int wait_readable(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	int r;
+
+	do
+		r = poll(&p, 1, LIMIT_MS_CONFIG_READ);
+	while (r < 0 && errno == EINTR);
+	if (r == 0)
+		errno = ETIMEDOUT;
+	return r > 0 ? 0 : -1;
+}
+
 static int read_all(int fd, size_t size, char *to, size_t *ret_n)
 {
 	size_t n = 0;
 
 	while (n < size) {
-		ssize_t got = read(fd, to + n, size - n);
+		ssize_t got;
 
-		if (got < 0 && errno == EINTR)
+		if (wait_readable(fd) < 0)
+			return -1;
+		got = read(fd, to + n, size - n);
+		if (got < 0 && (errno == EINTR || errno == EAGAIN))
 			continue;
 		if (got < 0)
 			return -1;
@@ -39,7 +58,7 @@ static int read_all(int fd, size_t size, char *to, size_t *ret_n)
 /* The text of a regular file or of a pipe, one byte past the limit at most. NULL after a fault. */
 static char *read_file(const char *path, size_t *ret_n, struct faults *f)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	size_t room = (size_t)LIMIT_CONFIG_BYTES + 1;
 	char *text = NULL;
 	struct stat st;
@@ -63,7 +82,8 @@ static char *read_file(const char *path, size_t *ret_n, struct faults *f)
 	if (!text) {
 		fault_add(f, 0, 0, "out of memory");
 	} else if (read_all(fd, room, text, ret_n) < 0) {
-		fault_add(f, 0, 0, "cannot be read: %s", strerror(errno));
+		fault_add(f, 0, 0, "cannot be read: %s",
+			  errno == ETIMEDOUT ? "nothing comes through this pipe" : strerror(errno));
 		free(text);
 		text = NULL;
 	} else if (S_ISREG(st.st_mode) && *ret_n == room) {

@@ -22,18 +22,30 @@ void load_ca(struct loader *l, const struct yaml_node *node)
 
 static void read_trust(struct loader *l, const struct yaml_node *node)
 {
+	static const char *const system = "system";
+
 	if (!load_list(l, node, "`trust`"))
 		return;
 	l->c->trust = load_array(l, node->n, sizeof(*l->c->trust));
-	for (size_t i = 0; l->c->trust && i < node->n; i++) {
+	l->c->trust_places = load_array(l, node->n, sizeof(*l->c->trust_places));
+	for (size_t i = 0; l->c->trust && l->c->trust_places && i < node->n; i++) {
 		struct str s;
 		char *path;
 
 		if (load_text(l, node->v[i], "an entry of `trust`", &s) < 0)
 			continue;
+		if (nearest_word(s, &system, 1) && !str_eq(s, STR("system"))) {
+			fault_add(l->f, node->v[i]->line, node->v[i]->col,
+				  "`%.*s`: did you mean `system`? (a file of that name: ./%.*s)",
+				  SHOW(s), SHOW(s));
+			continue;
+		}
 		path = str_eq(s, STR("system")) ? load_keep(l, s) : load_path(l, node->v[i], s);
-		if (path)
-			l->c->trust[l->c->trust_n++] = path;
+		if (!path)
+			continue;
+		l->c->trust_places[l->c->trust_n] =
+			(struct config_place){node->v[i]->line, node->v[i]->col};
+		l->c->trust[l->c->trust_n++] = path;
 	}
 }
 

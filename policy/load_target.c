@@ -224,6 +224,19 @@ static int read_authority(struct str authority, struct target *t, struct err *e)
 	return colon < 0 ? default_port(authority, t, e) : read_port(port, t, e);
 }
 
+/* 10.0.0.0/8 would be the path /8 of one address: nobody means that. */
+static bool is_range(struct str text, const struct target *t, struct str path)
+{
+	char before = path.n < text.n ? text.p[text.n - path.n - 1] : '\0';
+	uint64_t bits;
+
+	if (t->host.kind == HOST_IPV4 ? str_find(text, ':') >= 0 : before != ']')
+		return false; /* a port or a scheme says that it is a URL */
+	return t->host_kind == TARGET_HOST_EXACT && t->host.kind != HOST_NAME && path.n >= 2 &&
+	       path.n <= 4 && str_to_u64(str_skip(path, 1), &bits) == 0 && bits <= 128 &&
+	       str_find(text, '/') == (ptrdiff_t)(text.n - path.n);
+}
+
 int load_target(struct str text, struct target *ret, struct err *e)
 {
 	struct target t = {0};
@@ -238,6 +251,11 @@ int load_target(struct str text, struct target *ret, struct err *e)
 		return -1;
 	if (path.n > 0 && t.scheme == SCHEME_TCP)
 		return err_set(e, "tcp:// has no path (drop `%.*s`)", SHOW(path));
+	if (is_range(text, &t, path))
+		return err_set(e,
+			       "`%.*s` reads as the path %.*s of one address (write `*` and put "
+			       "ranges under `addresses:`, or https://%.*s for that path)",
+			       SHOW(text), SHOW(path), SHOW(text));
 	if (path.n > 0 && pattern_compile(path, &t.path, e) < 0)
 		return err_wrap(e, "the path `%.*s`", SHOW(path));
 	*ret = t;

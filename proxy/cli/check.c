@@ -3,9 +3,31 @@
  */
 #include <getopt.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "certs/trust.h"
 #include "proxy/cli/cli.h"
+
+/* The files of upstream.trust: without them `serve` would not start. */
+static int check_trust(const struct config *c, struct faults *f)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < c->trust_n; i++) {
+		struct trust *t = NULL;
+		struct err e = ERR_INIT;
+
+		if (strcmp(c->trust[i], "system") == 0)
+			continue;
+		if (trust_new(&c->trust[i], 1, &t, &e) < 0) {
+			fault_add(f, c->trust_places[i].line, c->trust_places[i].col, "%s", e.text);
+			r = -1;
+		}
+		trust_unref(t);
+	}
+	return r;
+}
 
 static int check_one(const char *file)
 {
@@ -16,6 +38,8 @@ static int check_one(const char *file)
 
 	faults_init(&f, file);
 	r = config_load_file(file, &c, &f);
+	if (r == 0)
+		r = check_trust(c, &f);
 	cli_print_faults(&f);
 	if (r == 0) {
 		for (size_t i = 0; i < c->policies_n; i++)
@@ -23,8 +47,8 @@ static int check_one(const char *file)
 		(void)printf("%s: ok (%zu polic%s, %zu rule%s, %zu warning%s)\n", file,
 			     c->policies_n, c->policies_n == 1 ? "y" : "ies", rules,
 			     rules == 1 ? "" : "s", f.warnings, f.warnings == 1 ? "" : "s");
-		config_unref(c);
 	}
+	config_unref(c);
 	faults_clear(&f);
 	return r;
 }

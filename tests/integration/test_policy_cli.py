@@ -121,6 +121,31 @@ def test_a_credential_that_no_rule_uses_is_a_warning(cli):
     assert "warning: no rule uses the credential `t`" in r.stderr
 
 
+def test_check_opens_what_is_trusted(cli):
+    (cli.folder / "empty.pem").write_text("no certificate\n")
+    text = ("version: 1\npolicies: {default: {rules: [{allow: a.test}]}}\nupstream:\n"
+            "  trust: [system, ./gone.pem,\n          empty.pem]\n")
+    r = cli("check", config(cli, text), code=2)
+    assert re.search(r"^stile: other\.yaml:4:19: .*gone\.pem: .*No such file", r.stderr, re.M), r.stderr
+    assert re.search(r"^stile: other\.yaml:5:11: .*empty\.pem: holds no PEM", r.stderr, re.M), r.stderr
+    assert r.stdout == ""
+    r = cli("check", config(cli, text.replace("system, ./gone.pem,\n          empty.pem", "sytem")), code=2)
+    assert "did you mean `system`?" in r.stderr
+
+
+def test_a_url_of_an_address_is_no_range(cli):
+    text = "version: 1\npolicies: {default: {rules: [{allow: ['https://192.0.2.1/24', '192.0.2.1:443/8', 192.0.2.1/a]}]}}\n"
+    cli("check", config(cli, text), code=0)
+
+
+def test_a_pipe_is_not_waited_for(cli):
+    os.mkfifo(cli.folder / "pipe")
+    r = cli("check", "pipe", code=2)
+    assert r.stderr == "stile: pipe: cannot be read: nothing comes through this pipe\n"
+    r = cli("check", "/dev/stdin", stdin=(cli.folder / CONFIG).read_text(), code=0)
+    assert "ok (1 policy" in r.stdout
+
+
 @pytest.mark.parametrize("text", ["", "- a\n", "version: 1\n  bad: indent\n", "version: [1\n", "\x00", "version: 1\n\tx: 1\n",
                                   "version: 1\npolicies: {default: {rules: [{allow: 'https://a..test'}]}}\n",
                                   "version: 1\npolicies: {default: {rules: [{allow: a.test, deny: b.test}]}}\n",

@@ -290,6 +290,10 @@ static void test_targets(void **state)
 		 {"5:16: `2001:db8::1` has too many colons (an IPv6 address stands in brackets"}},
 		{TARGET("\"[2001:db8::1\""), {"5:16: the host `[2001:db8::1`: "}},
 		{TARGET("\"[::1]x\""), {"5:16: `[::1]x`: only a port can follow the bracket"}},
+		{TARGET("10.0.0.0/8"),
+		 {"5:16: `10.0.0.0/8` reads as the path /8 of one address (write `*` and put "
+		  "ranges under `addresses:`"}},
+		{TARGET("\"[fd00::]/64\""), {"5:16: `[fd00::]/64` reads as the path /64"}},
 		{TARGET("127.1"), {"5:16: `allow` must be a text, and `127.1` is a number"}},
 		{TARGET("https://127.1"), {"5:16: the host `127.1`: a host that ends in a number"}},
 		{TARGET("https://0x7f.0.0.1"), {"5:16: the host `0x7f.0.0.1`: a host that ends"}},
