@@ -21,7 +21,8 @@ struct policy_decision {
 	bool allow;
 	enum reason reason; /* REASON_NONE when allowed */
 	/* borrowed from the policy: hold a reference as long as you hold this */
-	const struct rule *rule; /* that decided: the allow or the deny; NULL for no_rule and TRACE */
+	const struct rule
+		*rule; /* that decided: the allow or the deny; NULL for no_rule and TRACE */
 };
 
 /* What could be admitted behind a CONNECT to host:port, by the first allow of each kind in file
