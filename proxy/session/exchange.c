@@ -173,7 +173,6 @@ static void free_exchange(void *obj)
 static void finish(struct exchange *x, enum exchange_outcome how)
 {
 	struct downstream *d = x->down;
-	struct stream *reuse = NULL;
 	struct reply reply = {0};
 
 	if (x->state == EXCHANGE_DONE)
@@ -185,13 +184,10 @@ static void finish(struct exchange *x, enum exchange_outcome how)
 	/* What was dialled and verified under a snapshot that is gone is of no use to another one:
 	 * its key may be the same, its trust or its fixed names need not be. */
 	if (x->up && how == EXCHANGE_WHOLE && x->request_done && x->snapshot == x->worker->snapshot)
-		reuse = upstream_release(x->up);
+		upstream_release(x->up);
 	else
 		upstream_close(x->up);
 	x->up = NULL;
-	if (reuse)
-		pool_put(x->worker->pool, str_from_c(x->pool_key), reuse, &x->addr,
-			 x->request->url.port);
 	stream_close(x->connected);
 	x->connected = NULL;
 	route_clear(&x->route);
@@ -360,11 +356,19 @@ static int add_credential(struct exchange *x, struct err *e)
 	return r;
 }
 
+static struct upstream_place place_of(const struct exchange *x)
+{
+	return (struct upstream_place){
+		.key = str_from_c(x->pool_key),
+		.addr = x->addr,
+		.port = x->request->url.port,
+	};
+}
+
 static void decide(struct exchange *x)
 {
 	struct err e = ERR_INIT;
-	struct stream *s;
-	uint16_t port;
+	struct upstream_place place;
 
 	if (!worker_log_available(x->worker)) {
 		(void)err_reason(&e, REASON_LOG_UNAVAILABLE, "the audit log cannot be written");
@@ -385,16 +389,16 @@ static void decide(struct exchange *x)
 		fail_with(x, &e);
 		return;
 	}
-	s = pool_take(x->worker->pool, str_from_c(x->pool_key), &x->addr, &port);
-	if (s) {
-		if (upstream_new(s, x->worker->loop, true, on_upstream, x, &x->up, &e) < 0) {
-			fail_with(x, &e);
-			return;
-		}
+	place = place_of(x);
+	x->up = upstream_take(x->worker, &place, on_upstream, x, &e);
+	if (x->up) {
+		x->addr = place.addr;
 		exchange_goto(x, EXCHANGE_RECORD);
-		return;
+	} else if (e.reason != REASON_NONE) {
+		fail_with(x, &e);
+	} else {
+		exchange_goto(x, EXCHANGE_RESOLVE);
 	}
-	exchange_goto(x, EXCHANGE_RESOLVE);
 }
 
 /* ---- resolve, record, dial ---- */
@@ -516,10 +520,11 @@ static bool begin(struct exchange *x)
 	struct err e = ERR_INIT;
 
 	if (!x->up) {
+		struct upstream_place place = place_of(x);
 		struct stream *s = x->connected;
 
 		x->connected = NULL;
-		if (upstream_new(s, x->worker->loop, false, on_upstream, x, &x->up, &e) < 0) {
+		if (upstream_open(x->worker, s, &place, on_upstream, x, &x->up, &e) < 0) {
 			fail_with(x, &e);
 			return false;
 		}

@@ -1,0 +1,308 @@
+/*
+ * One HTTP/1.1 connection to an origin as the upstream of one exchange; see upstream.h. A
+ * connection that was left clean goes back to the pool.
+ */
+#include <stdlib.h>
+
+#include "certs/trust.h"
+#include "proxy/http/body.h"
+#include "proxy/http/h1.h"
+#include "proxy/session/pull.h"
+#include "proxy/session/upstream.h"
+
+struct upstream_h1 {
+	struct upstream up;
+	/* owned */
+	struct stream *s;
+	struct strbuf head; /* written, waiting for the first body bytes */
+	struct body_reader body;
+	/* borrowed */
+	struct worker *worker;
+	void (*on_event)(void *arg);
+	void *arg;
+	/* plain */
+	char method_buf[LIMIT_METHOD_BYTES];
+	struct str method;
+	struct h1_scan scan;
+	struct upstream_place place; /* its key is the exchange's */
+	struct err tls_error;	     /* explained while OpenSSL's queue was still there */
+	bool reused;
+	bool chunked; /* the request's body, as we write it */
+	bool sent_end;
+	bool answered;
+	bool last; /* we said that no other request follows */
+	bool keep; /* the answer allows another request */
+	bool got_end;
+	bool failed;
+};
+
+static struct upstream_h1 *h1_of(const struct upstream *up)
+{
+	return CONTAINER_OF(up, struct upstream_h1, up);
+}
+
+static void on_stream(void *arg, unsigned events)
+{
+	struct upstream_h1 *u = arg;
+
+	/* What was read up to a clean end is whole, even if what is written then meets nobody. */
+	if ((events & STREAM_ERROR) && !stream_at_eof(u->s)) {
+		u->failed = true;
+		/* A late alert has its own words; an end without close_notify is just an end. */
+		if (stream_error_is_tls(u->s) && !stream_was_cut(u->s))
+			(void)trust_explain(stream_ssl(u->s), &u->tls_error);
+	}
+	if (stream_data(u->s).n > 0)
+		u->answered = true;
+	u->on_event(u->arg);
+}
+
+static const struct upstream_ops ops;
+
+int upstream_h1_new(struct worker *w, struct stream *s, bool reused,
+		    const struct upstream_place *place, void (*on_event)(void *arg), void *arg,
+		    struct upstream **ret, struct err *e)
+{
+	struct upstream_h1 *u = calloc(1, sizeof(*u));
+
+	if (!u) {
+		stream_close(s);
+		return err_reason(e, REASON_INTERNAL_ERROR, "out of memory");
+	}
+	u->up.ops = &ops;
+	u->s = s;
+	u->worker = w;
+	u->place = *place;
+	u->reused = reused;
+	u->on_event = on_event;
+	u->arg = arg;
+	u->scan.response = true;
+	strbuf_init(&u->head, LIMIT_HEAD_BYTES * 2);
+	body_reader_init(&u->body, BODY_NONE, 0);
+	stream_set_owner(s, on_stream, u);
+	*ret = &u->up;
+	return 0;
+}
+
+static void free_upstream(void *obj)
+{
+	struct upstream_h1 *u = obj;
+
+	strbuf_wipe(&u->head); /* it held the credential */
+	body_reader_clear(&u->body);
+	free(u);
+}
+
+static void u_close(struct upstream *up)
+{
+	struct upstream_h1 *u = h1_of(up);
+
+	stream_close(u->s);
+	loop_bury(u->worker->loop, u, free_upstream);
+}
+
+static void u_release(struct upstream *up)
+{
+	struct upstream_h1 *u = h1_of(up);
+	struct stream *s = u->s;
+
+	if (u->failed || !u->keep || !u->got_end || !u->sent_end || stream_data(s).n > 0 ||
+	    stream_at_eof(s) || stream_pending(s) > 0)
+		stream_close(s);
+	else
+		pool_put(u->worker->pool, u->place.key, s, &u->place.addr, u->place.port);
+	loop_bury(u->worker->loop, u, free_upstream);
+}
+
+static int u_send_head(struct upstream *up, const struct request *r, const struct injection *inj,
+		       struct err *e)
+{
+	struct upstream_h1 *u = h1_of(up);
+
+	if (r->method.n > sizeof(u->method_buf))
+		return err_reason(e, REASON_INTERNAL_ERROR, "the method is too long");
+	for (size_t i = 0; i < r->method.n; i++)
+		u->method_buf[i] = r->method.p[i];
+	u->method = str_from(u->method_buf, r->method.n);
+	if (h1_write_request(r, inj ? &inj->extra : NULL, inj ? strbuf_str(&inj->query) : STR_NONE,
+			     &u->head) < 0)
+		return err_reason(e, REASON_INTERNAL_ERROR, "the head has no room");
+	u->chunked = r->body == BODY_CHUNKED;
+	u->last = request_has_odd_body(r);
+	return 0;
+}
+
+static size_t u_room(const struct upstream *up)
+{
+	const struct upstream_h1 *u = h1_of(up);
+
+	return stream_room(u->s);
+}
+
+static void send_parts(struct upstream_h1 *u, struct str a, struct str b, struct str c)
+{
+	struct iovec v[4];
+	int n = 0;
+	struct str parts[] = {strbuf_str(&u->head), a, b, c};
+
+	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+		if (parts[i].n > 0)
+			v[n++] = (struct iovec){.iov_base = (void *)(uintptr_t)parts[i].p,
+						.iov_len = parts[i].n};
+	if (n > 0)
+		stream_writev(u->s, v, n);
+	if (u->head.len > 0)
+		strbuf_wipe(&u->head);
+}
+
+static void u_send_body(struct upstream *up, struct str data)
+{
+	struct upstream_h1 *u = h1_of(up);
+
+	char size[BODY_CHUNK_HEAD_MAX];
+
+	if (data.n == 0)
+		return;
+	if (u->chunked)
+		send_parts(u, str_from(size, body_chunk_head(data.n, size)), data, STR("\r\n"));
+	else
+		send_parts(u, data, STR_NONE, STR_NONE);
+}
+
+static void u_send_end(struct upstream *up, const struct fields *trailers)
+{
+	struct upstream_h1 *u = h1_of(up);
+
+	struct strbuf end;
+
+	u->sent_end = true;
+	if (!u->chunked)
+		return;
+	strbuf_init(&end, LIMIT_TRAILER_BYTES * 2);
+	body_chunk_end(trailers, &end);
+	send_parts(u, strbuf_str(&end), STR_NONE, STR_NONE);
+	strbuf_clear(&end);
+}
+
+static void u_flush(struct upstream *up)
+{
+	struct upstream_h1 *u = h1_of(up);
+
+	if (u->head.len > 0)
+		send_parts(u, STR_NONE, STR_NONE, STR_NONE);
+}
+
+/* What to say of a connection that ended before the answer did. */
+static int ended(struct upstream_h1 *u, struct err *e)
+{
+	if (u->tls_error.reason != REASON_NONE) {
+		if (e)
+			*e = u->tls_error;
+		return -1;
+	}
+	return err_reason(e, REASON_UPSTREAM_CLOSED, "the origin closed the connection %s%s%s",
+			  u->answered ? "in the middle of its answer" : "without an answer",
+			  u->failed ? ": " : "", u->failed ? stream_error(u->s)->text : "");
+}
+
+static int u_read_head(struct upstream *up, struct response *ret, struct err *e)
+{
+	struct upstream_h1 *u = h1_of(up);
+
+	struct str in = stream_data(u->s);
+	size_t len = 0;
+	int r = h1_scan_head(&u->scan, in, LIMIT_HEAD_BYTES, &len, e);
+
+	if (r < 0) {
+		if (e)
+			e->reason = REASON_UPSTREAM_MALFORMED;
+		return -1;
+	}
+	if (r == 0)
+		return u->failed || stream_at_eof(u->s) ? ended(u, e) : 0;
+	response_init(ret);
+	if (h1_parse_response(str_head(in, len), u->method, ret, e) < 0) {
+		response_clear(ret);
+		if (e)
+			e->reason = REASON_UPSTREAM_MALFORMED;
+		return -1;
+	}
+	stream_consume(u->s, len);
+	u->scan = (struct h1_scan){.response = true};
+	if (ret->status >= 200) {
+		u->keep = ret->keep_alive && !u->last;
+		body_reader_clear(&u->body);
+		body_reader_init(&u->body, ret->body, ret->length);
+		if (ret->body == BODY_NONE || (ret->body == BODY_LENGTH && ret->length == 0))
+			u->got_end = true;
+	}
+	return 1;
+}
+
+static int u_pull(struct upstream *up, size_t max, void (*sink)(void *arg, struct str data),
+		  void *arg, bool *ret_done, struct err *e)
+{
+	struct upstream_h1 *u = h1_of(up);
+
+	if (u->got_end) {
+		*ret_done = true;
+		return 0;
+	}
+	if (pull_body(u->s, &u->body, &max, sink, arg, e) < 0) {
+		if (e)
+			e->reason = REASON_UPSTREAM_MALFORMED;
+		return -1;
+	}
+	if (!u->body.done && stream_data(u->s).n == 0 && stream_at_eof(u->s) && !u->failed &&
+	    body_eof(&u->body, NULL) == 0)
+		u->body.done = true;
+	u->got_end = u->body.done;
+	*ret_done = u->got_end;
+	if (!u->got_end && (u->failed || stream_at_eof(u->s)) && max >= PULL_MIN_ROOM)
+		return ended(u, e);
+	return 0;
+}
+
+static const struct fields *u_trailers(const struct upstream *up)
+{
+	const struct upstream_h1 *u = h1_of(up);
+
+	return &u->body.trailers;
+}
+
+static bool u_answered(const struct upstream *up)
+{
+	const struct upstream_h1 *u = h1_of(up);
+
+	return u->answered;
+}
+
+static bool u_reused(const struct upstream *up)
+{
+	const struct upstream_h1 *u = h1_of(up);
+
+	return u->reused;
+}
+
+static bool u_is_quiet(const struct upstream *up)
+{
+	const struct upstream_h1 *u = h1_of(up);
+
+	return !u->failed && !u->answered && !stream_at_eof(u->s) && stream_data(u->s).n == 0;
+}
+
+static const struct upstream_ops ops = {
+	.release = u_release,
+	.close = u_close,
+	.send_head = u_send_head,
+	.room = u_room,
+	.send_body = u_send_body,
+	.send_end = u_send_end,
+	.flush = u_flush,
+	.read_head = u_read_head,
+	.pull = u_pull,
+	.trailers = u_trailers,
+	.answered = u_answered,
+	.reused = u_reused,
+	.is_quiet = u_is_quiet,
+};
