@@ -11,6 +11,10 @@
 
 enum config_log_wait { CONFIG_WAIT_WRITTEN, CONFIG_WAIT_SYNCED, CONFIG_WAIT_NONE };
 
+/* `deny:`, what a CONNECT that is refused gets: the refusal within TLS of ours, so that it reaches
+ * whoever made the request, or in the answer to CONNECT. Not said: run explains, serve refuses. */
+enum config_deny { CONFIG_DENY_UNSAID, CONFIG_DENY_EXPLAIN, CONFIG_DENY_REFUSE };
+
 struct config_listener {
 	/* owned */
 	char *name;	   /* "proxy-0" unless given by `name:` */
@@ -100,6 +104,7 @@ struct config {
 	size_t policies_n;
 	/* plain */
 	enum config_log_wait log_wait;
+	enum config_deny deny;
 	struct config_limits limits;
 	/* counted: the config itself; atomic */
 	int refs;

@@ -127,6 +127,7 @@ static void load_top(struct loader *l, const struct yaml_node *root)
 		{KEY_TOP_LOG, load_log},
 		{KEY_TOP_LIMITS, load_limits},
 		{KEY_TOP_USER, load_user},
+		{KEY_TOP_DENY, load_deny},
 		{KEY_TOP_CREDENTIALS, load_credentials},
 		{KEY_TOP_POLICIES, load_policies},
 		{KEY_TOP_LISTEN, load_listen},

@@ -17,6 +17,7 @@
 	X(TOP, CREDENTIALS, "credentials")                                                         \
 	X(TOP, POLICIES, "policies")                                                               \
 	X(TOP, LIMITS, "limits")                                                                   \
+	X(TOP, DENY, "deny")                                                                       \
 	X(TOP, USER, "user")                                                                       \
 	X(LISTEN, PROXY, "proxy")                                                                  \
 	X(LISTEN, NAME, "name")                                                                    \

@@ -231,3 +231,15 @@ void load_user(struct loader *l, const struct yaml_node *node)
 	if (load_text(l, node, "`user`", &s) == 0 && load_name(l, node, "the user", s) == 0)
 		l->c->user = load_keep(l, s);
 }
+
+void load_deny(struct loader *l, const struct yaml_node *node)
+{
+	static const char *const words[] = {"explain", "refuse"};
+	size_t which = 0;
+
+	if (node->kind != YAML_SCALAR)
+		fault_add(l->f, node->line, node->col,
+			  "`deny` here is explain or refuse (rules stand under `policies:`)");
+	else if (load_word(l, node, "`deny`", words, ARRAY_LEN(words), &which) == 0)
+		l->c->deny = which == 0 ? CONFIG_DENY_EXPLAIN : CONFIG_DENY_REFUSE;
+}

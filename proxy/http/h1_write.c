@@ -87,11 +87,22 @@ int h1_write_request(const struct request *r, const struct fields *extra, struct
 	return out->overflowed ? -1 : 0;
 }
 
+/* Our own refusals name us in their phrase (reply.c), so nobody else's does. */
+static bool names_us(struct str phrase)
+{
+	struct str us = STR("stile");
+
+	for (size_t i = 0; i + us.n <= phrase.n; i++)
+		if (str_eq_nocase(str_head(str_skip(phrase, i), us.n), us))
+			return true;
+	return false;
+}
+
 static void add_status_line(struct strbuf *out, const struct response *r)
 {
 	struct str phrase = r->reason;
 
-	if (phrase.n == 0 || !h1_all(phrase, H1_VALUE))
+	if (phrase.n == 0 || !h1_all(phrase, H1_VALUE) || names_us(phrase))
 		phrase = str_from_c(reply_phrase(r->status));
 	strbuf_add(out, STR("HTTP/1.1 "));
 	strbuf_addu(out, r->status);

@@ -217,6 +217,7 @@ static int start_engine(struct run *r, struct err *e)
 		.sandbox = r->o->id,
 		.log_to = r->o->log_to,
 		.policy_name = r->o->policy_name,
+		.explain = true,
 	};
 	struct channel_msg go = {.kind = CHANNEL_GO};
 	int none = -1;

@@ -166,6 +166,8 @@ static void record_unfinished(struct client *c, enum reason why, const char *det
 	}
 	if (c->connect && c->connect->pending) {
 		c->connect->pending = false;
+		if (!c->connect->may.allow)
+			connect_denial(c, &e);
 		(void)record_denied(c, RECORD_TUNNEL_DENY, c->connect->id, SCHEME_NONE, &e);
 	}
 }

@@ -35,6 +35,7 @@ struct client_connect {
 	uint16_t port;
 	char id[RECORD_ID_LEN + 1];
 	bool pending;		   /* nothing about it is recorded yet: its end must be */
+	bool explain;		   /* a refusal is told inside (connect.c) */
 	struct policy_connect may; /* rules of `snapshot` */
 	struct snapshot *snapshot; /* counted */
 };
@@ -102,6 +103,8 @@ void client_deny_connect(struct client *c, enum scheme scheme, const struct err 
 /* connect.c: */
 void connect_start(struct client *c);
 void connect_peek(struct client *c);
+/* What the record says of a refused CONNECT that nothing came of. */
+void connect_denial(const struct client *c, struct err *e);
 /* intercept.c: */
 void intercept_start(struct client *c);
 void intercept_handshaked(struct client *c);

@@ -2,6 +2,11 @@
  * CONNECT: the decision on host and port, the answer, and the look at the first bytes inside, which
  * say what the tunnel carries: TLS to be inspected, TLS to be passed through, cleartext HTTP, or
  * what only a tcp:// rule admits.
+ *
+ * Few clients show what a CONNECT was refused with. So with `deny: explain` the refusal is told
+ * inside: CONNECT is answered 200, TLS is opened with a leaf of ours, and each request gets its 403
+ * there. Nothing is looked up or dialled for it, and the record is the request's; if none comes,
+ * one of the CONNECT.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -93,6 +98,45 @@ static bool tcp_first(const struct policy_connect *m)
 	return true;
 }
 
+static bool explains(const struct client *c)
+{
+	switch (c->connect->snapshot->config->deny) {
+	case CONFIG_DENY_UNSAID: return c->caller.entrance->explain;
+	case CONFIG_DENY_EXPLAIN: return true;
+	case CONFIG_DENY_REFUSE: return false;
+	}
+	return false;
+}
+
+/* A leaf and a handshake for each name that a client can think of: so many in a second. */
+static bool may_explain(struct worker *w)
+{
+	int64_t now = loop_now_us(w->loop);
+
+	if (now - w->explained_since_us >= 1000000) {
+		w->explained_since_us = now;
+		w->explained_n = 0;
+	}
+	return w->explained_n++ < LIMIT_EXPLAINED_PER_SEC;
+}
+
+static void deny_reason(const struct client *c, struct err *e)
+{
+	const struct client_connect *k = c->connect;
+
+	(void)err_reason(e, k->may.reason, "%s CONNECT %s:%u",
+			 k->may.deny ? "a rule denies" : "no rule allows", k->host.text, k->port);
+}
+
+void connect_denial(const struct client *c, struct err *e)
+{
+	struct err end = *e, why = ERR_INIT;
+
+	deny_reason(c, &why);
+	(void)err_reason(e, why.reason, "%s; no request came to be told so: %s", why.text,
+			 end.text);
+}
+
 static int new_connect(struct client *c)
 {
 	struct client_connect *k = calloc(1, sizeof(*k));
@@ -128,10 +172,9 @@ void connect_start(struct client *c)
 	k->may.reason = REASON_NO_RULE;
 	if (who.policy)
 		policy_decide_connect(who.policy, &k->host, k->port, &k->may);
-	if (!k->may.allow) {
-		(void)err_reason(&e, k->may.reason, "%s CONNECT %s:%u",
-				 k->may.deny ? "a rule denies" : "no rule allows", k->host.text,
-				 k->port);
+	k->explain = who.policy && explains(c);
+	if (!k->may.allow && !(k->explain && may_explain(c->worker))) {
+		deny_reason(c, &e);
 		client_deny_connect(c, SCHEME_NONE, &e, true);
 		return;
 	}
@@ -167,7 +210,8 @@ static void judge_anew(struct client *c)
 		policy_decide_connect(who.policy, &k->host, k->port, &k->may);
 }
 
-/* Bytes of TLS get an alert, so that the client's own error says something. */
+/* Bytes of TLS that are not to be opened get an alert, so that the client's own error says
+ * something. */
 static void deny_tls(struct client *c, enum reason why, const char *text)
 {
 	struct err e = ERR_INIT;
@@ -196,21 +240,19 @@ static void peek_tls(struct client *c, const struct clienthello *h)
 		return;
 	}
 	c->caller.tls_sni = str_from(c->tls_sni, h->sni_len);
-	if (!m->allow) {
-		deny_tls(c, m->reason, REVOKED);
-		return;
-	}
-	if (!m->inspect && !m->passthrough) {
-		if (m->tcp)
-			start_tunnel(c, m->tcp, SCHEME_TCP, h);
-		else
-			deny_tls(c, REASON_NO_RULE, "no rule allows https here");
-		return;
-	}
-	if (h->has_sni && !sni_agrees(c, h)) {
+	if (m->tcp && !m->inspect && !m->passthrough) {
+		start_tunnel(c, m->tcp, SCHEME_TCP, h);
+	} else if (h->has_sni && !sni_agrees(c, h)) {
 		(void)err_reason(&e, REASON_NAME_MISMATCH, "the TLS SNI is %s, CONNECT said %s",
 				 h->sni, c->connect->host.text);
 		deny_tls(c, REASON_NAME_MISMATCH, e.text);
+	} else if (!m->inspect && !m->passthrough && c->connect->explain) {
+		c->caller.explained = true;
+		intercept_start(c);
+	} else if (!m->allow) {
+		deny_tls(c, m->reason, REVOKED);
+	} else if (!m->inspect && !m->passthrough) {
+		deny_tls(c, REASON_NO_RULE, "no rule allows https here");
 	} else if (m->inspect) {
 		intercept_start(c);
 	} else if (!h->has_sni) {
@@ -246,12 +288,8 @@ static void peek_clear(struct client *c, struct str in)
 
 	if (http == 0)
 		return;
-	if (!m->allow) {
-		(void)err_reason(&e, m->reason, "%s", REVOKED);
-		client_deny_connect(c, http > 0 ? SCHEME_HTTP : SCHEME_TCP, &e, http > 0);
-		return;
-	}
-	if (http > 0 && m->http) {
+	c->caller.explained = c->connect->explain && !m->allow;
+	if (http > 0 && (m->http || c->caller.explained)) {
 		c->where.scheme = SCHEME_HTTP;
 		request_clear(&c->request);
 		request_init(&c->request);
@@ -263,10 +301,15 @@ static void peek_clear(struct client *c, struct str in)
 		start_tunnel(c, m->tcp, SCHEME_TCP, NULL);
 		return;
 	}
-	(void)err_reason(
-		&e, REASON_NOT_TLS, "%s",
-		http > 0 ? "no rule allows cleartext http here"
-			 : "what came is neither TLS nor HTTP, and no tcp:// rule admits it");
+	if (!m->allow && c->connect->explain)
+		deny_reason(c, &e);
+	else if (!m->allow)
+		(void)err_reason(&e, m->reason, "%s", REVOKED);
+	else
+		(void)err_reason(&e, REASON_NOT_TLS, "%s",
+				 http > 0 ? "no rule allows cleartext http here"
+					  : "what came is neither TLS nor HTTP, and no tcp:// rule "
+					    "admits it");
 	client_deny_connect(c, http > 0 ? SCHEME_HTTP : SCHEME_TCP, &e, http > 0);
 }
 
@@ -284,10 +327,13 @@ void connect_peek(struct client *c)
 	case CLIENTHELLO_OK: peek_tls(c, &h); return;
 	case CLIENTHELLO_NOT_TLS: peek_clear(c, in); return;
 	case CLIENTHELLO_BAD:
+		if (!c->connect->may.allow)
+			deny_reason(c, &e);
 		if (c->connect->may.tcp && !c->connect->may.inspect && !c->connect->may.passthrough)
 			start_tunnel(c, c->connect->may.tcp, SCHEME_TCP, NULL);
 		else
-			deny_tls(c, REASON_CLIENT_TLS_FAILED, e.text);
+			deny_tls(c, c->connect->may.allow ? REASON_CLIENT_TLS_FAILED : e.reason,
+				 e.text);
 		return;
 	}
 }

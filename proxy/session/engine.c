@@ -88,14 +88,16 @@ static size_t count_workers(const struct config *c)
 }
 
 static int set_entrance(struct engine *g, size_t i, const char *name, const char *policy,
-			const struct config *c)
+			const struct engine_options *o)
 {
 	struct entrance *en = &g->entrances[i];
 
 	en->name = strdup(name);
 	en->policy_name = strdup(policy);
 	en->sandbox = g->sandbox;
-	en->counts = listener_counts_new(c->limits.connections, c->limits.connections_per_address);
+	en->explain = o->explain;
+	en->counts = listener_counts_new(o->config->limits.connections,
+					 o->config->limits.connections_per_address);
 	return en->name && en->policy_name && en->counts ? 0 : -1;
 }
 
@@ -147,7 +149,7 @@ static int open_entrances(struct engine *g, const struct engine_options *o, stru
 		bool own = o->listen_fd < 0;
 
 		if (set_entrance(g, i, own ? c->listeners[i].name : "run",
-				 own ? c->listeners[i].policy_name : o->policy_name, c) < 0)
+				 own ? c->listeners[i].policy_name : o->policy_name, o) < 0)
 			return err_set(e, "out of memory");
 	}
 	for (size_t n = 0; n < g->workers_n; n++)

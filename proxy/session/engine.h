@@ -23,6 +23,7 @@ struct engine_options {
 	 * the configuration's listeners; -1: open those. Taken over. */
 	int listen_fd;
 	const char *policy_name; /* with listen_fd */
+	bool explain;		 /* what `deny:` is when the configuration does not say */
 };
 
 /* Opens the log, the trust store, the listeners; reads the credentials; starts nothing yet:

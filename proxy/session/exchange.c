@@ -296,6 +296,21 @@ static int make_pool_key(struct exchange *x)
 	return x->pool_key ? 0 : -1;
 }
 
+/* Inside a tunnel that CONNECT was not admitted for (a reload may have changed that): what a rule
+ * admits must be what its CONNECT would be opened for now. */
+static void hold_to_connect(const struct exchange *x, struct policy_decision *d)
+{
+	const struct url *u = &x->request->url;
+	struct policy_connect may;
+
+	policy_decide_connect(x->identity.policy, &u->host, u->port, &may);
+	if (u->scheme == SCHEME_HTTPS ? may.inspect : may.http)
+		return;
+	d->allow = false;
+	d->reason = may.allow ? REASON_NO_RULE : may.reason;
+	d->rule = may.allow ? NULL : may.deny;
+}
+
 static int admit(struct exchange *x, struct err *e)
 {
 	struct policy_request q = {
@@ -314,6 +329,8 @@ static int admit(struct exchange *x, struct err *e)
 		policy_decide(x->identity.policy, &q, &d);
 	else
 		d.reason = REASON_NO_RULE;
+	if (d.allow && x->caller->explained)
+		hold_to_connect(x, &d);
 	if (d.allow)
 		rc = override_check(x->identity.policy, x->request, &q, &d, e);
 	x->rule = d.rule;

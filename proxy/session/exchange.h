@@ -61,6 +61,8 @@ struct caller {
 	struct str client;
 	struct str http; /* "1.1" */
 	struct str tls_sni, tls_version, tls_alpn;
+	/* No rule admitted the CONNECT; the tunnel is there to say so to what comes inside. */
+	bool explained;
 };
 
 struct exchange;

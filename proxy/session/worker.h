@@ -28,6 +28,8 @@ struct entrance {
 	struct listener_counts *counts;
 	/* borrowed: for identity.c; NULL: named after the listener */
 	const char *sandbox;
+	/* plain */
+	bool explain; /* where the configuration does not say it */
 };
 
 struct worker_listener {
@@ -75,6 +77,8 @@ struct worker {
 	const struct snapshot *taken_up; /* atomic; only compared */
 	uint64_t drain_ms;		 /* atomic: what worker_drain asked for last */
 	int64_t drain_end_us;
+	int64_t explained_since_us; /* the second in which so many were explained (connect.c) */
+	unsigned explained_n;
 	unsigned index;
 };
 
