@@ -277,6 +277,12 @@ static void test_odd_responses(void **state)
 	/* a phrase that would end the line is replaced */
 	assert_int_equal(h1_write_response(&r, HTTP_11, true, &out), 0);
 	assert_true(str_starts(strbuf_str(&out), STR("HTTP/1.1 200 OK\r\n")));
+	/* and so is one that names us */
+	strbuf_reset(&out);
+	r.reason = STR("Forbidden by Stile (no_rule)");
+	r.status = 403;
+	assert_int_equal(h1_write_response(&r, HTTP_11, true, &out), 0);
+	assert_true(str_starts(strbuf_str(&out), STR("HTTP/1.1 403 Forbidden\r\n")));
 	r.status = 99;
 	assert_int_equal(h1_write_response(&r, HTTP_11, true, &out), -1);
 	r.status = 600;

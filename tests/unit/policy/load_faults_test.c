@@ -96,7 +96,7 @@ static void test_keys(void **state)
 		{TOP "Listen: []\n", {"3:1: unknown key `Listen` (did you mean `listen`?)"}},
 		{TOP "zebra: 1\n",
 		 {"3:1: unknown key `zebra` (known here: version, listen, ca, upstream, log, "
-		  "credentials, policies, limits, user)"}},
+		  "credentials, policies, limits, deny, user)"}},
 		{RULE("{allow: a.test, metods: [GET]}"),
 		 {"5:25: unknown key `metods` (did you mean `methods`?)"}},
 		{RULE("Allow: a.test"), {"5:9: unknown key `Allow` (did you mean `allow`?)"}},
@@ -512,6 +512,9 @@ static void test_sections(void **state)
 		 {"3:13: warning: with `wait: none` a request may leave before its record"}},
 		{TOP "user: 0\n", {"3:7: `user` must be a text, and `0` is a number"}},
 		{TOP "user: 'a b'\n", {"3:7: the user `a b`: a name has letters"}},
+		{TOP "deny: explian\n",
+		 {"3:7: `deny`: unknown `explian` (did you mean `explain`?)"}},
+		{TOP "deny: [a]\n", {"3:7: `deny` here is explain or refuse (rules stand under"}},
 		/* limits */
 		{TOP "limits: []\n", {"3:9: `limits` must be a map"}},
 		{TOP "limits: {connections: 0}\n",
