@@ -90,6 +90,7 @@ help:
 	@echo "make fuzz-compare  our verdicts on HTTP/1 beside those of llhttp and h11"
 	@echo "make replay     scenarios over a fake network, clock and log (R=NAME picks some)"
 	@echo "make replay-torture  each scenario again for each allocation, which then fails"
+	@echo "make soak MINUTES=10  mixed traffic and faults for so long; SAN=asan or tsan"
 	@echo "make bench      against other proxies (installs them); BENCH=--quick for a short run"
 	@echo "make lint       clang-format, clang-tidy, cppcheck, layers, banned functions"
 	@echo "make strace     the system calls of one forwarded request"
@@ -135,6 +136,7 @@ bench: test-deps all
 
 -include tests/fuzz/fuzz.mk
 -include tests/replay/replay.mk
+-include tests/soak/soak.mk
 
 .PHONY: strace
 strace: test-deps all
