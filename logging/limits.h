@@ -92,13 +92,13 @@
 /* Configuration files. */
 #define LIMIT_CONFIG_BYTES 33554432
 #define LIMIT_YAML_DEPTH   32
-#define LIMIT_YAML_NODES   4000000
+#define LIMIT_YAML_NODES   2000000
 #define LIMIT_YAML_ALIASED 100000 /* nodes that aliases may add */
 #define LIMIT_YAML_ANCHORS 1024
 #define LIMIT_YAML_FAULTS  100 /* reported in one run; the rest are counted */
 #define LIMIT_YAML_SCALAR  65536
 #define LIMIT_LISTENERS	   64
-#define LIMIT_RULES	   1000000
+#define LIMIT_RULES	   500000
 #define LIMIT_RULE_RANGES  64
 #define LIMIT_RULE_METHODS 32
 

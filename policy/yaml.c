@@ -35,6 +35,80 @@ static int on_read(void *data, unsigned char *to, size_t size, size_t *ret_n)
 	return 1;
 }
 
+static void begin_input(yaml_parser_t *p, struct yaml_input *in)
+{
+	in->at = in->since_event = 0;
+	in->too_long = false;
+	yaml_parser_set_encoding(p, YAML_UTF8_ENCODING);
+	yaml_parser_set_input(p, on_read, in);
+}
+
+/* ---- counting ---- */
+
+/* A guess from above: what parts values from each other stands there for every second one. */
+static bool may_be_too_many(struct str text)
+{
+	size_t parts = 0;
+
+	for (size_t i = 0; i < text.n; i++) {
+		char c = text.p[i];
+
+		parts += c == '\n' || c == ',' || c == ':' || c == '-' || c == '?' || c == '[' ||
+			 c == '{';
+	}
+	return 2 * parts + 3 > LIMIT_YAML_NODES;
+}
+
+/* Adds what the event is to the values and the depth. */
+static void count_event(const yaml_event_t *e, size_t *values, size_t *depth)
+{
+	switch (e->type) {
+	case YAML_SEQUENCE_START_EVENT:
+	case YAML_MAPPING_START_EVENT:
+		++*depth;
+		++*values;
+		break;
+	case YAML_SEQUENCE_END_EVENT:
+	case YAML_MAPPING_END_EVENT: --*depth; break;
+	case YAML_SCALAR_EVENT:
+	case YAML_ALIAS_EVENT: ++*values; break;
+	case YAML_NO_EVENT:
+	case YAML_STREAM_START_EVENT:
+	case YAML_STREAM_END_EVENT:
+	case YAML_DOCUMENT_START_EVENT:
+	case YAML_DOCUMENT_END_EVENT: break;
+	}
+}
+
+/* Only counts, so that a text of too many values is refused before a tree is made of it: true, and
+ * a fault. What else ends a text, a depth without bound too, the builder comes to and words. */
+static bool has_too_many(struct yaml_input *in, struct faults *f)
+{
+	size_t values = 0, depth = 0;
+	bool done = false;
+	yaml_parser_t p;
+
+	if (!yaml_parser_initialize(&p))
+		return false;
+	begin_input(&p, in);
+	while (!done && depth <= LIMIT_YAML_DEPTH && values <= LIMIT_YAML_NODES) {
+		yaml_event_t e;
+
+		if (!yaml_parser_parse(&p, &e))
+			break;
+		in->since_event = 0;
+		count_event(&e, &values, &depth);
+		done = e.type == YAML_DOCUMENT_END_EVENT || e.type == YAML_STREAM_END_EVENT;
+		if (values > LIMIT_YAML_NODES)
+			yaml_builder_too_many(f, &e.start_mark);
+		yaml_event_delete(&e);
+	}
+	yaml_parser_delete(&p);
+	return values > LIMIT_YAML_NODES;
+}
+
+/* ---- reading ---- */
+
 /* One try at the whole text. 0, or -1 when libyaml gave up: the parser then says why. */
 static int read_events(struct yaml_builder *b, yaml_parser_t *p, struct yaml_input *in)
 {
@@ -73,10 +147,7 @@ static struct yaml_doc *read_once(struct yaml_input *in, struct faults *f,
 		fault_add(f, 0, 0, "out of memory");
 		goto out;
 	}
-	in->at = in->since_event = 0;
-	in->too_long = false;
-	yaml_parser_set_encoding(&p, YAML_UTF8_ENCODING);
-	yaml_parser_set_input(&p, on_read, in);
+	begin_input(&p, in);
 	if (read_events(b, &p, in) < 0) {
 		*ret_is_again = yaml_syntax_patch(&p, in, ret_again);
 		if (!*ret_is_again)
@@ -119,7 +190,7 @@ struct yaml_doc *yaml_parse(struct str text, struct faults *f)
 	struct yaml_input in = {.text = text};
 	struct yaml_doc *d = NULL;
 	size_t n = 0;
-	bool again = true;
+	bool again;
 
 	if (yaml_bytes_check(text, f, &in.copy) < 0)
 		return NULL;
@@ -127,6 +198,7 @@ struct yaml_doc *yaml_parse(struct str text, struct faults *f)
 		in.text.p = in.copy;
 	if (str_starts(in.text, STR("\xef\xbb\xbf")))
 		in.text = str_skip(in.text, 3);
+	again = !may_be_too_many(in.text) || !has_too_many(&in, f);
 	while (again) {
 		struct faults mark = *f;
 

@@ -114,14 +114,18 @@ static void stop_memory(struct yaml_builder *b)
 
 /* ---- nodes ---- */
 
+void yaml_builder_too_many(struct faults *f, const yaml_mark_t *m)
+{
+	fault_add(f, AT(*m), "more than %d values in the file (the limit)", LIMIT_YAML_NODES);
+}
+
 static struct yaml_node *new_node(struct yaml_builder *b, enum yaml_kind kind, const yaml_mark_t *m)
 {
 	struct yaml_node *node;
 
 	if (b->nodes == LIMIT_YAML_NODES) {
 		if (stop(b))
-			fault_add(b->f, AT(*m), "more than %d values in the file (the limit)",
-				  LIMIT_YAML_NODES);
+			yaml_builder_too_many(b->f, m);
 		return NULL;
 	}
 	node = arena_get(b->doc, sizeof(*node), _Alignof(struct yaml_node));

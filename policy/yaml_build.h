@@ -21,5 +21,8 @@ bool yaml_builder_event(struct yaml_builder *b, const yaml_event_t *e);
  * value goes. */
 void yaml_builder_stop(struct yaml_builder *b);
 struct yaml_doc *yaml_builder_take(struct yaml_builder *b);
+/* The fault of a file with more than LIMIT_YAML_NODES values, m being where the first of them
+ * stands that is one too many. */
+void yaml_builder_too_many(struct faults *f, const yaml_mark_t *m);
 
 #endif

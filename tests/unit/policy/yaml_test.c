@@ -3,7 +3,10 @@
  * valid YAML and not wanted here, and that no file takes long or much memory to refuse.
  */
 #include <stdio.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "logging/limits.h"
 #include "tests/unit/policy/faults_check.h"
@@ -283,7 +286,58 @@ static void test_bounds(void **state)
 	check_bound("anchors", "", "- &a x\n", 7 * 1100, "more than 1024 anchors");
 	check_bound("a long anchor", "a: &", "x", 400, "a name of more than 256 bytes");
 	check_bound("directives", "", "%TAG !a! x\n", 1 << 20, "a YAML directive");
-	check_bound("values", "a: [", "x,", 9 << 20, "more than 4000000 values in the file");
+	check_bound("values", "a: [", "x,", 9 << 20, "more than 2000000 values in the file");
+	check_bound("values on lines", "a:\n", " - x\n", 14 << 20, "more than 2000000 values");
+	check_bound("pairs", "a: [", "x: y,", 9 << 20, "more than 2000000 values");
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SLOWER 8
+#else
+#define SLOWER 1
+#endif
+
+/* Too many values cost neither much time nor much memory before they are refused. In a child, whose
+ * peak of memory is its own. */
+static void check_cost(const char *head, const char *piece, size_t n)
+{
+	size_t head_n = strlen(head), piece_n = strlen(piece), at = head_n;
+	char *text = malloc(n + piece_n + head_n);
+	struct rusage child;
+	int status;
+	pid_t pid;
+	double ms;
+
+	assert_non_null(text);
+	memcpy(text, head, head_n);
+	for (; at < n; at += piece_n)
+		memcpy(text + at, piece, piece_n);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		struct faults f;
+		struct yaml_doc *d = parse(str_from(text, at), &f);
+
+		_exit(!d && f.errors == 1 && strstr(f.v[0].text, "2000000 values") ? 0 : 1);
+	}
+	assert_int_equal(wait4(pid, &status, 0, &child), pid);
+	assert_int_equal(status, 0);
+	ms = (double)(child.ru_utime.tv_sec + child.ru_stime.tv_sec) * 1e3 +
+	     (double)(child.ru_utime.tv_usec + child.ru_stime.tv_usec) / 1e3;
+	print_message("%zu MiB of %s: %.0f ms, peak %ld MiB\n", n >> 20, piece, ms,
+		      child.ru_maxrss >> 10);
+	assert_true(ms < 1000 * SLOWER);
+	assert_true(child.ru_maxrss < 64L * SLOWER << 10);
+	free(text);
+}
+
+static void test_too_many_values_cost_little(void **state)
+{
+	(void)state;
+	check_cost("a: [", "x,", 9 << 20);
+	check_cost("a: [", "x,", 31 << 20);
+	check_cost("", "- - x\n", 20 << 20);
+	check_cost("", "- {a: b}\n", 20 << 20);
 }
 
 static void test_alias_bomb(void **state)
@@ -390,11 +444,17 @@ static void test_fault_bound(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_tree),	    cmocka_unit_test(test_nothing),
-		cmocka_unit_test(test_faults),	    cmocka_unit_test(test_utf16),
-		cmocka_unit_test(test_nul),	    cmocka_unit_test(test_partial),
-		cmocka_unit_test(test_bounds),	    cmocka_unit_test(test_alias_bomb),
-		cmocka_unit_test(test_many_keys),   cmocka_unit_test(test_fault_list),
+		cmocka_unit_test(test_tree),
+		cmocka_unit_test(test_nothing),
+		cmocka_unit_test(test_faults),
+		cmocka_unit_test(test_utf16),
+		cmocka_unit_test(test_nul),
+		cmocka_unit_test(test_partial),
+		cmocka_unit_test(test_bounds),
+		cmocka_unit_test(test_too_many_values_cost_little),
+		cmocka_unit_test(test_alias_bomb),
+		cmocka_unit_test(test_many_keys),
+		cmocka_unit_test(test_fault_list),
 		cmocka_unit_test(test_fault_bound),
 	};
 
