@@ -206,7 +206,52 @@ bool pattern_match(const struct pattern *p, struct str path)
 
 /* ---- decoding ---- */
 
-/* Decodes the escapes of p[0..*n) once, in place, lower-casing what comes out. False: a byte that
+/* UTF-8 that ends at p[n] and that some readers take for one ASCII character: a fullwidth form,
+ * which NFKC and the code pages of Windows fold, or a letter whose other case is ASCII. Gives that
+ * character and how many bytes stand for it; 0: none. */
+static char ascii_for(const char *p, size_t n, size_t *ret_bytes)
+{
+	static const struct {
+		struct str utf8;
+		char as;
+	} letters[] = {
+		{{"\xc4\xb0", 2}, 'i'},	    /* U+0130 */
+		{{"\xc4\xb1", 2}, 'i'},	    /* U+0131 */
+		{{"\xc5\xbf", 2}, 's'},	    /* U+017F */
+		{{"\xe2\x84\xaa", 3}, 'k'}, /* U+212A */
+	};
+	struct str s = str_from(p, n);
+
+	for (size_t i = 0; i < ARRAY_LEN(letters); i++)
+		if (str_ends(s, letters[i].utf8)) {
+			*ret_bytes = letters[i].utf8.n;
+			return letters[i].as;
+		}
+	if (n >= 3 && p[n - 3] == '\xef' && (p[n - 2] == '\xbc' || p[n - 2] == '\xbd')) {
+		unsigned v = (p[n - 2] == '\xbd' ? 0x60U : 0x20U) + ((uint8_t)p[n - 1] & 0x3fU);
+
+		*ret_bytes = 3;
+		/* U+FF01 to U+FF5E */
+		return ((uint8_t)p[n - 1] & 0xc0) == 0x80 && v > 0x20 && v < 0x7f ? (char)v : '\0';
+	}
+	return '\0';
+}
+
+/* Puts the ASCII character in the place of such bytes at the end of p[0..n). The new length. */
+static size_t fold_tail(char *p, size_t n)
+{
+	size_t bytes = 0;
+	char c = (signed char)p[n - 1] < 0 ? ascii_for(p, n, &bytes) : '\0';
+
+	if (!c)
+		return n;
+	n -= bytes;
+	p[n++] = c == '/' ? KEPT_SLASH : lower(c);
+	return n;
+}
+
+/* Decodes the escapes of p[0..*n) once, in place, lower-casing what comes out and
+ * folding it to ASCII. False: a byte that
  * begins UTF-8 of a needless length, which a careless reader takes for a dot or a slash. */
 static bool decode_once(char *p, size_t *n)
 {
@@ -230,6 +275,7 @@ static bool decode_once(char *p, size_t *n)
 			p[out++] = OTHER_CONTROL;
 		else
 			p[out++] = lower((char)v);
+		out = fold_tail(p, out);
 	}
 	*n = out;
 	return ok;

@@ -4,9 +4,9 @@
  * - Where pattern_match says yes, so does pattern_match_broad.
  * - A pattern compiles from its own canonical text to the same one.
  * - A path that the deny matches is spelt anew, as some upstream would take for the same: slashes
- *   doubled, encoded or backslashes; case; escapes once and twice; parameters, dots and blanks
- *   behind a segment; dot segments; something behind an encoded '?', '#' or NUL. Either the URL is
- *   refused, or the deny matches still.
+ *   doubled, encoded or backslashes; case; fullwidth letters; escapes once and twice; parameters,
+ * dots and blanks behind a segment; dot segments; something behind an encoded '?', '#' or NUL.
+ * Either the URL is refused, or the deny matches still.
  */
 #include "policy/pattern.h"
 #include "policy/url.h"
@@ -69,6 +69,17 @@ static void encode(struct path *a, size_t at, unsigned layers)
 	put(a, at, 1, text);
 }
 
+/* The fullwidth form of the letter at `at`, its bytes encoded in one layer or two. */
+static void widen(struct path *a, size_t at, const char *layer)
+{
+	unsigned c = (unsigned)(uint8_t)a->p[at] - 0x20;
+	char text[32];
+
+	(void)snprintf(text, sizeof(text), "%%%sEF%%%sB%c%%%s%02X", layer, layer,
+		       c < 0x40 ? 'C' : 'D', layer, 0x80 | (c & 0x3f));
+	put(a, at, 1, text);
+}
+
 /* The end of a segment: before a slash, or the end of all. */
 static size_t segment_end(const struct path *a, unsigned which)
 {
@@ -84,7 +95,7 @@ static void change(struct path *a, unsigned what, unsigned where)
 					   "/x/..;a", "/x%2F%252E."};
 	size_t at;
 
-	switch (what % 12) {
+	switch (what % 13) {
 	case 0:
 		at = find(a, where, "/");
 		put(a, at, 0, "/");
@@ -104,7 +115,7 @@ static void change(struct path *a, unsigned what, unsigned where)
 	case 5:
 		at = find(a, where, ORDINARY);
 		if (at && !is_within_escape(a, at))
-			encode(a, at, what % 12 - 3);
+			encode(a, at, what % 13 - 3);
 		break;
 	case 6: put(a, segment_end(a, where), 0, where & 0x80 ? ";" : ";p=1"); break;
 	case 7: put(a, segment_end(a, where), 0, where & 0x80 || a->has_dots ? "%20" : "."); break;
@@ -119,6 +130,11 @@ static void change(struct path *a, unsigned what, unsigned where)
 		at = find(a, where, "/");
 		if (at)
 			put(a, at, 1, where & 0x80 ? "%255C" : "%255c");
+		break;
+	case 12:
+		at = find(a, where, LETTERS);
+		if (at && !is_within_escape(a, at))
+			widen(a, at, where & 0x80 ? "25" : "");
 		break;
 	default: break;
 	}

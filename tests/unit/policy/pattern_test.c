@@ -283,6 +283,28 @@ static void test_broad(void **state)
 		{"/ok/secret/**", "/OK//Secret.;v=1%2FX", true},
 		{"/ok/secret/**", "/a/%25252525252e", true},	    /* deeper than anyone looks */
 		{"/ok/secret/**", "/a/%25c0%25ae%25c0%25ae", true}, /* no reader agrees on that */
+		/* letters that a reader folds to ASCII */
+		{"/ok/secret/**", "/ok/%EF%BD%93ecret", true},
+		{"/ok/secret/**", "/ok/%EF%BC%B3%EF%BC%A5%EF%BC%A3%EF%BC%B2%EF%BC%A5%EF%BC%B4/x",
+		 true},
+		{"/ok/secret/**", "/ok%EF%BC%8Fsecret/x", true},
+		{"/ok/secret/**", "/ok/secret%EF%BC%9Bv=1/x", true},
+		{"/ok/secret/**", "/ok/secret%EF%BC%BCx", true},
+		{"/ok/secret/**", "/ok/secret%EF%BC%8E", true},
+		{"/ok/secret/**", "/ok/secret%EF%BC%9Fx", true},
+		{"/ok/secret/**", "/ok/x/%EF%BC%8E%EF%BC%8E/secret", true},
+		{"/ok/secret/**", "/ok/%EF%BC%8573ecret", true},
+		{"/ok/secret/**", "/ok/%25EF%25BD%2593ecret", true},
+		{"/ok/%EF%BD%93ecret/**", "/ok/secret/x", true},
+		{"/ok/secret/**", "/ok/%C5%BFecret", true},
+		{"/ok/key/**", "/ok/%E2%84%AAey", true},
+		{"/ok/ids/**", "/ok/%C4%B1ds", true},
+		{"/ok/ids/**", "/ok/%C4%B0ds", true},
+		{"/ok/secret/**", "/ok/%EF%BD%94ecret", false},
+		{"/ok/secret/**", "/ok/%EF%BC%80secret", false}, /* U+FF00, and none of those */
+		{"/ok/secret/**", "/ok/secret%EF%BD%9F", false},
+		{"/ok/secret/**", "/ok/secret%EF%BD", false},
+		{"/ok/~/**", "/ok/%EF%BD%9E", true},
 		/* what a deny must leave alone */
 		{"/ok/secret/**", "/", false},
 		{"/ok/secret/**", "/ok", false},
