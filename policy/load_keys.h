@@ -53,6 +53,7 @@
 	X(LIMITS, HEAD_BYTES, "head_bytes")                                                        \
 	X(LIMITS, HEAD, "head")                                                                    \
 	X(LIMITS, IDLE, "idle")                                                                    \
+	X(LIMITS, PEEK, "peek")                                                                    \
 	X(LIMITS, DNS, "dns")                                                                      \
 	X(LIMITS, DIAL, "dial")                                                                    \
 	X(LIMITS, TLS, "tls")                                                                      \

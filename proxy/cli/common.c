@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "logging/limits.h"
+#include "policy/load_keys.h"
 
 static const char *const DEFAULTS[] = {"./stile.yaml", "/etc/stile/stile.yaml"};
 
@@ -78,12 +79,49 @@ int cli_usage(const char *cmd, const char *fmt, ...)
 	return EXIT_USAGE;
 }
 
+/* The long flag of a command that is nearest to what was given, in buf with its dashes: the lines
+ * of its help begin with them. "": none is near. */
+static void nearest_flag(const char *cmd, const char *given, char *buf, size_t size)
+{
+	char words[16][32];
+	const char *list[ARRAY_LEN(words)], *near;
+	struct str text = STR_NONE, name = str_from_c(given);
+	size_t n = 0;
+
+	*buf = '\0';
+	for (const struct cli_command *c = cli_commands; c->name; c++)
+		if (strcmp(c->name, cmd) == 0)
+			text = str_from_c(c->text);
+	while (text.p && n < ARRAY_LEN(words)) {
+		struct str line = str_split(&text, '\n');
+
+		if (!str_starts(line, STR("  --")))
+			continue;
+		line = str_skip(line, 4);
+		line = str_head(line, strcspn(line.p, " ,[="));
+		(void)snprintf(words[n], sizeof(words[n]), "%.*s", STR_FMT(line));
+		list[n] = words[n];
+		n++;
+	}
+	if (!str_starts(name, STR("--")))
+		return;
+	name = str_skip(name, 2);
+	name = str_head(name, strcspn(name.p, "="));
+	near = nearest_word(name, list, n);
+	if (near)
+		(void)snprintf(buf, size, "--%s", near);
+}
+
 int cli_bad_flag(const char *cmd, int opt, char **argv)
 {
 	char letter[] = {'-', (char)optopt, '\0'};
 	/* For a long flag getopt has moved on, and optopt is 0 or the flag's value. */
 	const char *flag = optopt != 0 && optopt < 256 ? letter : argv[optind - 1];
+	char near[40];
 
+	nearest_flag(cmd, flag, near, sizeof(near));
+	if (opt != ':' && *near)
+		return cli_usage(cmd, "unknown flag %s (did you mean %s?)", flag, near);
 	return cli_usage(cmd, "%s%s%s", opt == ':' ? "" : "unknown flag ", flag,
 			 opt == ':' ? " needs a value" : "");
 }

@@ -94,8 +94,10 @@ int cli_unknown_command(const char *given)
 	size_t n = 0;
 	struct strbuf safe;
 
-	for (const struct cli_command *c = cli_commands; c->name && n < ARRAY_LEN(words) - 1; c++)
+	for (const struct cli_command *c = cli_commands; c->name && n < ARRAY_LEN(words) - 3; c++)
 		words[n++] = c->name;
+	words[n++] = "--version";
+	words[n++] = "--help";
 	words[n] = NULL;
 	near = cli_nearest(given, words);
 	strbuf_init(&safe, 1024);

@@ -71,12 +71,7 @@ static int read_options(int argc, char **argv, struct options *o, int *ret_statu
 		case OPT_ENV: rc = word_add(&o->env, optarg); break;
 		case OPT_LOG: o->log = optarg; break;
 		case 'h': *ret_status = cmd_help(2, help); return -1;
-		case ':':
-			*ret_status = cli_usage("run", "%s needs a value", argv[optind - 1]);
-			return -1;
-		default:
-			*ret_status = cli_usage("run", "unknown flag %s", argv[optind - 1]);
-			return -1;
+		default: *ret_status = cli_bad_flag("run", c, argv); return -1;
 		}
 	}
 	if (rc != 0) {

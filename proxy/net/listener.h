@@ -15,6 +15,15 @@
 int listener_open(const struct config_listener *c, bool reuseport, int *ret_fd, uint16_t *ret_port,
 		  struct err *e) ATTR_NODISCARD;
 
+/* Which file the path of a Unix listener is: noted behind listener_open, and removed with it at a
+ * clean end if it is that file still. Both while the socket is open: until then no other file gets
+ * its number, and nobody takes it for the leftover of a dead process. */
+struct listener_path {
+	uint64_t dev, ino; /* ino 0: none */
+};
+void listener_path_note(const char *path, struct listener_path *ret);
+void listener_path_remove(const char *path, struct listener_path *p); /* once; then p is none */
+
 /* Before the first of several sockets of one address: SO_REUSEPORT lets in every process of the
  * same user, a second stile too, which would then take half of the connections. A bind without it,
  * given up at once, tells whether somebody is there. */

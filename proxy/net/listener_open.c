@@ -1,7 +1,7 @@
 /*
  * Opens the socket of a configured listener. A Unix path is the delicate one: the leftover of a
  * dead process is replaced, a living socket and any other file are left alone, and the mode is in
- * place before the first connect can succeed.
+ * place before the first connect can succeed; at a clean end it goes, if it is ours still.
  */
 #include "proxy/net/listener.h"
 
@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "logging/log.h"
 
 static int open_tcp(const struct config_listener *c, bool reuseport, int fd, struct err *e)
 {
@@ -95,6 +97,28 @@ static int open_unix(const struct config_listener *c, int fd, struct err *e)
 		return -1;
 	}
 	return 0;
+}
+
+void listener_path_note(const char *path, struct listener_path *ret)
+{
+	struct stat st;
+
+	*ret = (struct listener_path){0};
+	if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
+		*ret = (struct listener_path){st.st_dev, st.st_ino};
+}
+
+void listener_path_remove(const char *path, struct listener_path *p)
+{
+	struct listener_path now;
+
+	if (p->ino == 0)
+		return;
+	listener_path_note(path, &now);
+	/* The folder may not be ours to write any more; the next start replaces what stays. */
+	if (now.dev == p->dev && now.ino == p->ino && unlink(path) < 0)
+		log_debug("%s stays: %s", path, strerror(errno));
+	p->ino = 0;
 }
 
 static uint16_t port_of(int fd)

@@ -58,7 +58,7 @@ void client_goto(struct client *c, enum client_state to)
 			  c->served ? limits(c)->client_idle_ms : LIMIT_MS_FIRST_REQUEST);
 		break;
 	case CLIENT_HEAD: timer_arm(&c->timer, limits(c)->head_ms); break;
-	case CLIENT_PEEK: timer_arm(&c->timer, LIMIT_MS_PEEK); break;
+	case CLIENT_PEEK: timer_arm(&c->timer, limits(c)->peek_ms); break;
 	case CLIENT_LEAF:
 	case CLIENT_TLS: timer_arm(&c->timer, LIMIT_MS_CLIENT_TLS); break;
 	case CLIENT_LINGER: timer_arm(&c->timer, LIMIT_MS_LINGER); break;
@@ -686,4 +686,7 @@ void client_drain(struct client *c)
 	c->keep = false;
 	if (c->state == CLIENT_IDLE)
 		client_close(c, REASON_NONE, NULL);
+	else if (c->state == CLIENT_PEEK && stream_data(c->s).n == 0)
+		client_close(c, REASON_SHUTTING_DOWN,
+			     "stile is shutting down, and nothing came after CONNECT");
 }

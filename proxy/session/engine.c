@@ -27,6 +27,7 @@ struct engine {
 	struct worker **workers;
 	int *fds; /* workers_n rows of entrances_n, until the workers take them */
 	uint16_t *ports;
+	struct listener_path *paths; /* of the Unix listeners */
 	char *sandbox;
 	char *log_to;
 	/* counted */
@@ -126,6 +127,8 @@ static int open_for_worker(struct engine *g, const struct engine_options *o, siz
 				return -1;
 			if (listener_open(&at, g->workers_n > 1, &row[i], &g->ports[i], e) < 0)
 				return -1;
+			if (c->unix_path)
+				listener_path_note(c->unix_path, &g->paths[i]);
 		}
 	}
 	return 0;
@@ -140,8 +143,9 @@ static int open_entrances(struct engine *g, const struct engine_options *o, stru
 		return err_set(e, "no listener: add `listen:` to %s", c->file);
 	g->entrances = calloc(g->entrances_n, sizeof(*g->entrances));
 	g->ports = calloc(g->entrances_n, sizeof(*g->ports));
+	g->paths = calloc(g->entrances_n, sizeof(*g->paths));
 	g->fds = malloc(g->workers_n * g->entrances_n * sizeof(*g->fds));
-	if (!g->entrances || !g->ports || !g->fds)
+	if (!g->entrances || !g->ports || !g->paths || !g->fds)
 		return err_set(e, "out of memory");
 	for (size_t i = 0; i < g->workers_n * g->entrances_n; i++)
 		g->fds[i] = -1;
@@ -365,8 +369,19 @@ void engine_tick(struct engine *g)
 
 /* ---- the end ---- */
 
+/* A reload changes no listener, so the paths are those of the start. */
+static void remove_paths(struct engine *g)
+{
+	const struct config *c = g->snapshot ? g->snapshot->config : NULL;
+
+	for (size_t i = 0; g->paths && c && i < g->entrances_n && i < c->listeners_n; i++)
+		if (c->listeners[i].unix_path)
+			listener_path_remove(c->listeners[i].unix_path, &g->paths[i]);
+}
+
 void engine_drain(struct engine *g, uint64_t drain_ms)
 {
+	remove_paths(g);
 	for (size_t n = 0; g->started && n < g->workers_n; n++)
 		worker_drain(g->workers[n], drain_ms);
 }
@@ -395,6 +410,7 @@ void engine_free(struct engine *g)
 	if (!g)
 		return;
 	engine_stop(g, 0);
+	remove_paths(g);
 	for (size_t n = 0; g->workers && n < g->workers_n; n++)
 		worker_free(g->workers[n]);
 	for (size_t i = 0; g->fds && i < g->workers_n * g->entrances_n; i++)
@@ -412,6 +428,7 @@ void engine_free(struct engine *g)
 	ca_unref(g->ca);
 	free(g->entrances);
 	free(g->ports);
+	free(g->paths);
 	free(g->fds);
 	free(g->workers);
 	free(g->sandbox);

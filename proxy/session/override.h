@@ -2,6 +2,9 @@
  * What a request asks to be taken for. Common servers and frameworks let fields, and keys of the
  * query, replace the method, the path or the host of a request: then the rule was asked about one
  * request and the server acts on another. Called once for each request that a rule admits.
+ * Bodies are not looked at, though some frameworks read `_method` from a form: a look that is
+ * bounded could be written past, and one that is not would hold the body back until all of it is
+ * here.
  */
 #ifndef STILE_PROXY_SESSION_OVERRIDE_H
 #define STILE_PROXY_SESSION_OVERRIDE_H

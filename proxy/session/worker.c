@@ -242,6 +242,8 @@ int worker_start(struct worker *w, struct err *e)
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	r = pthread_create(&w->thread, NULL, run, w);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (r == 0)
+		pthread_setname_np(w->thread, "stile-worker");
 	return r ? err_sys(e, r, "starting a worker") : 0;
 }
 

@@ -280,12 +280,48 @@ def test_tcp_behind_https(tunnels):
             assert c.sock.version()
 
 
-def test_a_tunnel_to_nobody(tunnels):
+def test_a_closed_port(tunnels):
+    """tcp: CONNECT waits for the origin, so its answer says what failed."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     listener.close()
+    since = tunnels.mark()
     with tunnels.client() as c:
-        check_refusal(c.connect(f"{OPAQUE}:{port}"), 502)
+        check_refusal(c.connect(f"{OPAQUE}:{port}"), 502, "connect_refused")
+    check_pair_that_failed(tunnels, since, port, "tcp", OPAQUE)
+
+
+def test_passthrough_to_a_closed_port(tunnels):
+    """CONNECT was answered before the hello came: what is left to say it with is the end."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    listener.close()
+    since = tunnels.mark()
+    with connected(tunnels, PASSED, port) as c:
+        c.send(hello(PASSED))
+        assert c.read_all() == b""
+    check_pair_that_failed(tunnels, since, port, "https", PASSED)
+
+
+def check_pair_that_failed(s: Stile, since: int, port: int, scheme: str, host: str) -> None:
+    start = s.wait_record(since, event="tunnel.start", port=port)
+    end = s.wait_record(since, event="tunnel.end", id=start["id"])
+    assert (start["decision"], start["scheme"], start["host"]) == ("allow", scheme, host)
+    assert end["error"] == "connect_refused", end
+    assert (end["bytes_out"], end["bytes_in"]) == (0, 0) and "upstream" not in end, end
+
+
+def test_tls_of_the_client_s_own_within_tcp(tunnels):
+    """A tcp rule alone: nobody opens it, so the certificate is the origin's, the SNI anything, and the requests
+    inside are nobody's business."""
+    since = tunnels.mark()
+    context = client_context(tunnels.origin.pki / "ca.pem")
+    with connected(tunnels, OPAQUE, tunnels.origin.tls).start_tls(context, "origin.test") as c:
+        assert c.ask(b"GET /no/own HTTP/1.1\r\nHost: origin.test\r\n\r\n").status != 403
+    start = tunnels.wait_record(since, event="tunnel.start", host=OPAQUE)
+    tunnels.wait_record(since, event="tunnel.end", id=start["id"])
+    assert start["scheme"] == "tcp" and "tls" not in start, start
+    assert len(tunnels.records(since)) == 2
 
 
 # ---- in clear ----
@@ -379,3 +415,13 @@ def test_silence_after_connect(tunnels):
         c.close()
     for port in firsts:
         assert len(tunnels.wait_records(1, since, port=port, decision="deny")) == 1
+
+
+def test_the_wait_for_the_first_bytes_can_be_set(stile):
+    s = stile(limits={"peek": "300ms"})
+    for first in (b"", hello("origin.test")[:100]):
+        since = s.mark()
+        with connected(s, "origin.test", 443) as c:
+            c.send(first)
+            assert c.at_end(5)
+        assert s.wait_record(since, event="tunnel.deny")["reason"] == "client_timeout"

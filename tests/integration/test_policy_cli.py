@@ -451,6 +451,18 @@ def test_unknown_flags(cli, command, flag):
     assert r.stdout == "" and f"unknown flag {flag}" in r.stderr and f"stile help {command.split()[0]}" in r.stderr
 
 
+@pytest.mark.parametrize("command, given, near", [
+    ("run", "--alow=x", "--allow"), ("run", "--workspce", "--workspace"), ("run", "--evn", "--env"), ("log", "--jsno", "--json"),
+    ("log", "--sicne=2026", "--since"), ("explain", "--polciy", "--policy")])
+def test_a_misspelt_flag(cli, command, given, near):
+    r = cli(command, given, code=2)
+    assert f"unknown flag {given} (did you mean {near}?)" in r.stderr, r.stderr
+
+
+def test_a_misspelt_flag_of_all(cli):
+    assert "did you mean `stile --version`?" in cli("--versoin", code=2).stderr
+
+
 @pytest.mark.parametrize("command", ["serve", "explain", "test", "ca show"])
 def test_a_flag_without_its_value(cli, command):
     r = cli(*command.split(), "-c", code=2)

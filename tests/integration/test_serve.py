@@ -110,6 +110,29 @@ def test_a_file_at_the_socket_s_place_is_left_alone(stile, short):
     assert s.proc.wait(30) == 1 and path.read_text() == "mine"
 
 
+def test_the_socket_goes_with_a_clean_end(stile, short):
+    path = short / "s"
+    s = stile(listen=[{"proxy": f"unix:{path}"}], limits={"workers": 2})
+    with connect_unix(path) as c:
+        assert c.ask(plain(s)).status == 200
+    s.reload()
+    assert path.exists()
+    s.stop()
+    assert not path.exists()
+
+
+def test_a_socket_that_is_another_s_by_now_stays(stile, short):
+    path = short / "s"
+    s = stile(listen=[{"proxy": f"unix:{path}"}])
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+        other.listen()
+        s.stop()
+        with connect_unix(path):
+            pass
+
+
 def test_each_listener_has_its_policy(stile, short):
     path = short / "s"
     s = stile(policies={"a": [allow("http://origin.test:*/ok/**")], "b": [allow("http://origin.test:*/echo")],
@@ -163,7 +186,7 @@ def test_both_workers_get_connections(stile):
     def work():
         out = {}
         for task in pathlib.Path(f"/proc/{s.pid}/task").iterdir():
-            if int(task.name) != s.pid and (task / "comm").read_text() != "stile-log\n":
+            if (task / "comm").read_text() == "stile-worker\n":
                 out[task.name] = int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", (task / "status").read_text(),
                                                re.M).group(1))
         return out
@@ -350,6 +373,20 @@ def test_a_second_signal_ends_at_once(stile, second):
         assert c.at_end()
     assert s.wait_record(event="request.end")["error"] == "shutting_down"
     assert s.records()[-1]["event"] == "proxy.stop"
+
+
+def test_silence_after_connect_holds_no_end(stile):
+    s = stile(limits={"drain": "1m", "peek": "1m", "workers": 2})
+    quiet, begun = s.client(), s.client()
+    assert [c.connect(f"origin.test:{s.origin.tls}").status for c in (quiet, begun)] == [200, 200]
+    begun.send(b"\x16\x03\x01")
+    mark = s.mark()
+    s.signal(signal.SIGTERM)
+    assert quiet.at_end()
+    assert s.proc.poll() is None, "what has begun may end"
+    begun.close()
+    assert s.proc.wait(30) == 0
+    assert [r["reason"] for r in s.records(mark) if r["event"] == "tunnel.deny"] == ["shutting_down", "client_closed"]
 
 
 def test_an_end_under_load_cuts_nothing(stile):

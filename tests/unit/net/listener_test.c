@@ -478,6 +478,41 @@ static void test_unix_path_in_use(void **state)
 	remove_dir(&d);
 }
 
+/* The path goes with a clean end, but not when something else stands there by then. */
+static void test_unix_path_goes(void **state)
+{
+	struct listener_path p, none;
+	struct dir d;
+	int fd, other;
+
+	(void)state;
+	make_dir(&d);
+	fd = open_unix(d.sock, 0600, NULL);
+	listener_path_note(d.sock, &p);
+	assert_int_not_equal(p.ino, 0);
+	listener_path_remove(d.sock, &p);
+	assert_int_equal(access(d.sock, F_OK), -1);
+	other = open_unix(d.sock, 0600, NULL);
+	assert_true(other >= 0);
+	listener_path_remove(d.sock, &p); /* once */
+	assert_int_equal(access(d.sock, F_OK), 0);
+	close(fd);
+
+	listener_path_note(d.sock, &p);
+	unlink(d.sock);
+	fd = open_unix(d.sock, 0600, NULL);
+	assert_true(fd >= 0);
+	listener_path_remove(d.sock, &p);
+	assert_int_equal(access(d.sock, F_OK), 0);
+	unlink(d.sock);
+	listener_path_note(d.sock, &none);
+	assert_int_equal(none.ino, 0);
+	listener_path_remove(d.sock, &none);
+	close(fd);
+	close(other);
+	remove_dir(&d);
+}
+
 static void test_unix_path_too_long(void **state)
 {
 	char path[200];
@@ -540,6 +575,7 @@ int main(void)
 		cmocka_unit_test(test_reserve_and_pause),
 		cmocka_unit_test(test_unix_mode),
 		cmocka_unit_test(test_unix_path_in_use),
+		cmocka_unit_test(test_unix_path_goes),
 		cmocka_unit_test(test_unix_path_too_long),
 		cmocka_unit_test(test_unix_peer),
 	};

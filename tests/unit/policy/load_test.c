@@ -61,6 +61,7 @@ static const char full[] =
 	"  head_bytes: 16KiB\n"
 	"  head: 500ms\n"
 	"  idle: 2m\n"
+	"  peek: 2500ms\n"
 	"  dns: 3s\n"
 	"  dial: 4s\n"
 	"  tls: 5s\n"
@@ -159,6 +160,7 @@ static void test_limits(void **state)
 	assert_int_equal(l->head_bytes, 16384);
 	assert_int_equal(l->head_ms, 500);
 	assert_int_equal(l->client_idle_ms, 120000);
+	assert_int_equal(l->peek_ms, 2500);
 	assert_int_equal(l->dns_ms, 3000);
 	assert_int_equal(l->dial_ms, 4000);
 	assert_int_equal(l->tls_ms, 5000);
@@ -175,6 +177,7 @@ static void test_limits(void **state)
 	assert_int_equal(l->connections_per_address, LIMIT_CONNECTIONS_PER_ADDR);
 	assert_int_equal(l->head_bytes, LIMIT_HEAD_BYTES);
 	assert_int_equal(l->first_byte_ms, LIMIT_MS_FIRST_BYTE);
+	assert_int_equal(l->peek_ms, LIMIT_MS_PEEK);
 	assert_int_equal(l->drain_ms, LIMIT_MS_DRAIN);
 	assert_int_equal(l->workers, 0);
 	assert_null(c->log_to);
