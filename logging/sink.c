@@ -44,19 +44,6 @@ static int facility_of(const char *name, int *ret, struct err *e)
 		       name);
 }
 
-/* A program that was killed may have left half a line; the first new one must not continue it. */
-static void end_last_line(int fd, const char *path, off_t size)
-{
-	int reader = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	char last = '\n';
-
-	if (reader < 0)
-		return;
-	if (pread(reader, &last, 1, size - 1) == 1 && last != '\n' && write(fd, "\n", 1) < 0)
-		errno = 0; /* a full disk; the next write will say so */
-	close(reader);
-}
-
 /* What kind of thing fd is decides how it is written to and watched. */
 static int learn_fd(struct sink *s, int fd, struct err *e)
 {
@@ -68,8 +55,6 @@ static int learn_fd(struct sink *s, int fd, struct err *e)
 	s->has_poll = S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode) || isatty(fd);
 	s->dev = st.st_dev;
 	s->ino = st.st_ino;
-	if (s->kind == SINK_FILE && s->is_regular && st.st_size > 0)
-		end_last_line(fd, s->path, st.st_size);
 	return 0;
 }
 
@@ -250,6 +235,33 @@ static ssize_t write_syslog(struct sink *s, const struct iovec *iov, int timeout
 	return rest.n < iov->iov_len ? (ssize_t)(iov->iov_len - rest.n) : -1;
 }
 
+/* Does the file end in half a line? No, where that cannot be seen. */
+static bool ends_in_half_a_line(const struct sink *s)
+{
+	int reader = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	char last = '\n';
+	struct stat st;
+
+	if (reader < 0)
+		return false;
+	if (fstat(reader, &st) == 0 && st.st_dev == s->dev && st.st_ino == s->ino && st.st_size > 0)
+		(void)!pread(reader, &last, 1, st.st_size - 1);
+	close(reader);
+	return last != '\n';
+}
+
+/* A program that was killed may have left half a line; the first new one must not continue it. Not
+ * before the first write: on a full disk the file may be opened anew while a line of our own stands
+ * half in it, and the rest of that one is yet to come. */
+static int end_last_line(struct sink *s)
+{
+	if (s->kind == SINK_FILE && s->is_regular && ends_in_half_a_line(s) &&
+	    write(s->fd, "\n", 1) != 1)
+		return -1;
+	s->is_begun = true;
+	return 0;
+}
+
 ssize_t sink_write(struct sink *s, const struct iovec *iov, int count, int timeout_ms)
 {
 	int fd = s->kind == SINK_STDOUT ? STDOUT_FILENO : s->fd;
@@ -258,6 +270,8 @@ ssize_t sink_write(struct sink *s, const struct iovec *iov, int count, int timeo
 		return write_syslog(s, iov, timeout_ms);
 	if (s->has_poll)
 		return write_stream(fd, iov, timeout_ms);
+	if (!s->is_begun && end_last_line(s) < 0)
+		return -1;
 	return writev(fd, iov, count);
 }
 

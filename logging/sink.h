@@ -30,7 +30,8 @@ struct sink {
 	int fd;	    /* -1: none, or stdout's that is not ours to close */
 	/* plain */
 	enum sink_kind kind;
-	int facility; /* syslog */
+	int facility;  /* syslog */
+	bool is_begun; /* something was written through it */
 	bool is_regular;
 	bool has_poll; /* a pipe, a socket or a terminal: it may not take bytes at once */
 	dev_t dev;
@@ -48,7 +49,8 @@ int sink_give(const struct sink *s, unsigned uid, unsigned gid);
 const char *sink_name(const struct sink *s);
 
 /* Writes from the start of iov; syslog takes whole lines only. Waits at most timeout_ms for a pipe
- * that is full. The bytes taken (> 0), or -1 with errno (EAGAIN: not within that time). */
+ * that is full. Half a line that stands at the end of a file when the first write comes is ended.
+ * The bytes taken (> 0), or -1 with errno (EAGAIN: not within that time). */
 ssize_t sink_write(struct sink *s, const struct iovec *iov, int count, int timeout_ms);
 /* fdatasync; 0 where there is no disk behind. -1 with errno. */
 int sink_sync(const struct sink *s);

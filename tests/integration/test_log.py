@@ -401,6 +401,28 @@ def test_a_full_disk(stile, small_disk, wait):
             assert r["event"] == "request.deny" and r["reason"] == "log_unavailable", r
 
 
+def test_opened_anew_while_a_line_stands_half_on_a_full_disk(stile, small_disk):
+    """The same file, by SIGHUP, in the moment in which there is room again: the line goes on where it was."""
+    folder, prefix = small_disk
+    s = stile(log={"to": str(folder / "log.jsonl")}, prefix=prefix)
+    inside = pathlib.Path(f"/proc/{s.pid}/root{folder}")
+    s.log_path = inside / "log.jsonl"
+    halves = 0
+    for turn in range(12):
+        fill(inside / "filler")
+        for i in range(40):
+            if s.get(f"/ok/turn{turn}-{'x' * turn}-{i}").status == 503:
+                break
+        wait_for(lambda: s.get("/ok/a").status == 503, why="the disk is full")
+        halves += not s.log_path.read_bytes().endswith(b"\n")
+        os.unlink(inside / "filler")
+        s.signal(signal.SIGHUP)
+        wait_for(lambda: s.get(f"/ok/after{turn}").status == 200, why="it writes again")
+    assert halves > 3, "the disk was never full in the middle of a line"
+    s.settled()
+    check_log(s.records())  # each line is a record
+
+
 def test_dev_full(stile):
     s = stile(log={"to": "/dev/full"}, exit_code=-signal.SIGKILL, pairs=False)
     s.wait_stderr("cannot be written: No space left on device")

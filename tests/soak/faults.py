@@ -58,6 +58,7 @@ class Faults:
         """s: the Soak of run.py."""
         self.s, self.r = s, random.Random(s.rng.random())
         self.count = collections.Counter()
+        self.told: list[str] = []  # what began and ended when
         self.lanes = [self.lane(self.CONFIG), self.lane(self.RESOURCES)]
 
     def lane(self, names: list[str]):
@@ -73,8 +74,10 @@ class Faults:
                     order.extend(self.r.sample(names, len(names)))
                 name = order.pop()
                 self.count[name] += 1
+                self.told.append(f"{time.time():.3f} {name}")
                 try:
                     await getattr(self, "do_" + name)()
+                    self.told.append(f"{time.time():.3f} {name} is over")
                 except AssertionError as e:
                     self.s.ledger.complain(f"fault {name}: {e}")
         return go

@@ -63,6 +63,7 @@ def prepare_network() -> None:
 class Soak:
     def __init__(self, folder: pathlib.Path, args):
         self.folder, self.rng, self.prove = folder, random.Random(args.seed), args.prove
+        self.keep = args.keep
         self.slower = stilelib.SLOWER
         self.sanitized = stilelib.SANITIZED
         self.nofile = NOFILE
@@ -216,6 +217,8 @@ class Soak:
 
     def take_logs(self, joined: Joined) -> None:
         for name, data, deleted in self.logs.read():
+            if self.keep:
+                (self.folder / f"kept.{name}").write_bytes(data)
             if deleted:
                 data = data[:data.rfind(b"\n") + 1]  # a line cut there is whole in the next file
             if self.prove == "log" and len(data) > 100000:
@@ -359,7 +362,7 @@ def main() -> int:
         soak.stop()
         if args.keep:
             print(f"soak: {folder}", flush=True)
-            shutil.copytree(folder / "disk", folder / "last")
+            (folder / "faults").write_text("\n".join(soak.faults.told) + "\n")
             (folder / "stile.stderr").write_text(soak.stile.stderr)
         else:
             subprocess.run(["umount", str(folder / "disk")], check=False)
