@@ -351,6 +351,18 @@ static void start_exchange(struct client *c)
 	exchange_drive(c->exchange);
 }
 
+/* Empty lines behind a request's body or before the next one (RFC 9112 section 2.2): nothing has
+ * begun yet. */
+static bool is_blank(struct str in)
+{
+	if (in.n > 2 * LIMIT_EMPTY_LINES)
+		return false;
+	for (size_t i = 0; i < in.n; i++)
+		if (in.p[i] != (i % 2 ? '\n' : '\r'))
+			return false;
+	return true;
+}
+
 /* True: a head was taken and something began. */
 static bool read_head(struct client *c)
 {
@@ -359,7 +371,7 @@ static bool read_head(struct client *c)
 	size_t len = 0;
 	int r;
 
-	if (in.n == 0)
+	if (c->state == CLIENT_IDLE && is_blank(in))
 		return false;
 	if (c->state == CLIENT_IDLE) {
 		client_goto(c, CLIENT_HEAD);
@@ -385,6 +397,23 @@ static bool read_head(struct client *c)
 	return true;
 }
 
+/* The client says no more. Whoever stopped in the middle of a head may still be listening. */
+static void end_of_input(struct client *c)
+{
+	struct err e = ERR_INIT;
+
+	if (c->state == CLIENT_HEAD) {
+		(void)err_reason(&e, REASON_CLIENT_CLOSED,
+				 "the client closed the connection in the middle of a head");
+		refuse_head(c, &e);
+		return;
+	}
+	client_close(c, REASON_CLIENT_CLOSED,
+		     c->leaf_unproven ? "the client closed the connection without a request (some "
+					"do so when they do not trust the CA: `stile ca bundle`)"
+				      : NULL);
+}
+
 /* One step. True: another may be possible. */
 static bool step(struct client *c)
 {
@@ -394,12 +423,7 @@ static bool step(struct client *c)
 		if (read_head(c))
 			return true;
 		if (stream_at_eof(c->s))
-			client_close(c, REASON_CLIENT_CLOSED,
-				     c->leaf_unproven
-					     ? "the client closed the connection without a "
-					       "request (some do so when they do not trust "
-					       "the CA: `stile ca bundle`)"
-					     : NULL);
+			end_of_input(c);
 		return false;
 	case CLIENT_EXCHANGE:
 		if (c->exchange)
