@@ -5,6 +5,8 @@
  */
 #include <string.h>
 
+#include <libpsl.h>
+
 #include "policy/load.h"
 
 static int refuse_char(struct str text, size_t at, struct err *e)
@@ -262,12 +264,25 @@ int load_target(struct str text, struct target *ret, struct err *e)
 	return 0;
 }
 
+/* Names below co.uk or github.io belong to everybody. The list is the one that libpsl was built
+ * with; names that it does not know are no suffixes. */
+static bool is_public_suffix(const struct host *h)
+{
+	const psl_ctx_t *list = psl_builtin();
+
+	return list &&
+	       psl_is_public_suffix2(list, h->text, PSL_TYPE_ANY | PSL_TYPE_NO_STAR_RULE) == 1;
+}
+
 const char *load_target_doubt(const struct target *t)
 {
 	if (t->host_kind == TARGET_HOST_ANY)
 		return "`*` stands for every host there is";
 	if (t->host_kind == TARGET_HOST_WILDCARD && str_find(host_str(&t->host), '.') < 0)
 		return "this wildcard covers every name of a whole top-level domain";
+	if (t->host_kind == TARGET_HOST_WILDCARD && is_public_suffix(&t->host))
+		return "this wildcard covers names of everybody: what follows the *. is a public "
+		       "suffix";
 	if (t->path && str_eq(pattern_str(t->path), STR("/")))
 		return "this covers the path / alone (leave the / out for every path)";
 	return NULL;

@@ -135,21 +135,30 @@ static struct str cut_params(struct str s)
 	return at < 0 ? s : str_head(s, (size_t)at);
 }
 
+/* `secret::$DATA` and `secret:$I30:$INDEX_ALLOCATION` are `secret` to NTFS. */
+static struct str cut_stream(struct str s)
+{
+	ptrdiff_t at = str_find(s, ':');
+
+	return at < 0 || !memmem(s.p + at, s.n - (size_t)at, ":$", 2) ? s : str_head(s, (size_t)at);
+}
+
 static bool broad_one(const struct segment *seg, struct str s)
 {
 	return seg->glob ? glob_match(seg->text, s, WILD, false) : str_eq(seg->text, s);
 }
 
-/* The segment as it is, without parameters (Java servers), without dots and blanks at its end
- * (Windows), without both. */
+/* The segment as it is, without parameters (Java servers), without dots and blanks at its end or
+ * the name of a stream (Windows), without both. */
 static bool segment_match_broad(const struct segment *seg, struct str s)
 {
 	struct str cut = cut_params(s);
-	struct str trimmed = trim_tail(s, true);
+	struct str trimmed = trim_tail(s, true), file = cut_stream(cut);
 
 	return broad_one(seg, s) ||
 	       (cut.n < s.n && (broad_one(seg, cut) || broad_one(seg, trim_tail(cut, true)))) ||
-	       (trimmed.n < s.n && broad_one(seg, trimmed));
+	       (trimmed.n < s.n && broad_one(seg, trimmed)) ||
+	       (file.n < cut.n && broad_one(seg, trim_tail(file, true)));
 }
 
 /* ---- a whole path ---- */

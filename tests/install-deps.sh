@@ -5,7 +5,7 @@
 set -eu
 
 build="gcc make pkg-config libc6-dev libevent-dev libssl-dev libyaml-dev libc-ares-dev libnghttp2-dev
- libjansson-dev libseccomp-dev bubblewrap ca-certificates"
+ libjansson-dev libpsl-dev libseccomp-dev bubblewrap ca-certificates"
 test="libcmocka-dev python3 python3-pytest python3-pytest-xdist python3-requests python3-aiohttp
  python3-cryptography python3-yaml python3-h11 curl wget git nodejs
  default-jdk-headless openssl iproute2 strace procps util-linux man-db"

@@ -171,7 +171,8 @@ static bool is_plain(struct str path, struct str pattern)
 		struct str rest = str_skip(path, i);
 
 		if (path.p[i] == ';' || str_starts(rest, STR("//")) ||
-		    str_starts(rest, STR("./")) || (path.p[i] == '.' && rest.n == 1))
+		    str_starts(rest, STR("./")) || str_starts(rest, STR(":$")) ||
+		    (path.p[i] == '.' && rest.n == 1))
 			return false;
 		if (path.p[i] == '%' && !(is_literal && str_starts(rest, STR("%2F"))) &&
 		    !str_starts(rest, STR("%C3")) && !str_starts(rest, STR("%A4")))

@@ -357,6 +357,9 @@ def test_an_end_before_a_whole_head(slow, sent):
     with slow.client() as c:
         c.send(sent)
         c.half_close()
+        if sent:  # who is still listening is told
+            r = c.response("GET")
+            assert r.status == 400 and r.json()["reason"] == "client_closed" and r.get("connection") == "close"
         assert c.at_end()
     if sent:
         assert slow.wait_record(since)["reason"] == "client_closed"

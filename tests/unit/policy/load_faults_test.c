@@ -234,6 +234,11 @@ static void test_targets(void **state)
 	static const struct fault_row rows[] = {
 		{TARGET("'*.com'"),
 		 {"5:16: warning: this wildcard covers every name of a whole top-level domain"}},
+		{TARGET("'*.co.uk'"), {"5:16: warning: this wildcard covers names of everybody"}},
+		{TARGET("'http://*.GitHub.io.'"),
+		 {"5:16: warning: this wildcard covers names of everybody"}},
+		{TARGET("'*.example.co.uk'"), {NULL}},
+		{TARGET("'*.example.test'"), {NULL}},
 		{TARGET("'*'"), {"5:16: warning: `*` stands for every host there is"}},
 		{TARGET("https://*"), {"5:16: warning: `*` stands for every host"}},
 		{TARGET("https://h.test/"), {"5:16: warning: this covers the path / alone"}},
