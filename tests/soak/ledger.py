@@ -69,7 +69,7 @@ class Ledger:
         if e.outcome:
             return
         e.outcome, e.ended = outcome, time.monotonic()
-        self.kinds[e.kind] += 1
+        self.kinds[e.kind.split(" (")[0]] += 1
         self.outcomes[outcome] += 1
         if outcome not in e.expect and not self.windows.excuse(e.begun, e.ended, outcome):
             self.complain(f"{e.kind} {e.rid} ended with {outcome} (status {e.status}, sent {e.sent}, got {e.got}, "

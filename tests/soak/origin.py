@@ -107,10 +107,10 @@ class Origin:
         await x.read_body()
         await x.c.send(x.head(f"Content-Length: {x.n}\r\n"))
         for i in range(0, x.n, max(1, x.n // 16)):
+            await asyncio.sleep(0.02)
             n = min(max(1, x.n // 16), x.n - i)
             await x.c.send(x.body.part(i, n))
             x.sent += n
-            await asyncio.sleep(0.02)
         return True
 
     async def do_deaf(self, x: Exchange) -> bool:
@@ -213,7 +213,7 @@ class Origin:
                 keep = False
                 try:
                     keep = await getattr(self, "do_" + x.op)(x)
-                    x.whole = x.sent == x.n
+                    x.whole = x.sent == x.n and not c.dead
                 except Mixed as e:
                     print(f"MIXED {e}", file=sys.stderr, flush=True)
                 finally:
@@ -233,6 +233,7 @@ class Origin:
             if word == "reset":
                 c.reset()
             elif word == "end":
+                c.dead = True
                 c.writer.transport.abort()
             elif not busy:
                 c.close()

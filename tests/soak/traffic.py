@@ -171,8 +171,8 @@ class Client:
                 await c.start_tls(context, name)
                 return True
         except Gone as x:
+            e.kind += f" ({x})" if "closed" not in e.expect else ""
             self.w.ledger.end(e, "closed")
-            e.kind += f" ({x})"
         except TimeoutError:
             self.w.ledger.end(e, "hang")
         return False

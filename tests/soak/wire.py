@@ -185,6 +185,7 @@ class Conn:
 
     def reset(self) -> None:
         """The peer sees a reset, whatever is still to be sent."""
+        self.dead = True
         try:
             self.socket().setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         except (OSError, AttributeError):
