@@ -272,6 +272,7 @@ static bool decode_once(char *p, size_t *n)
 
 		if (!is_escape(p + i, *n - i)) {
 			p[out++] = p[i];
+			out = fold_tail(p, out);
 			continue;
 		}
 		v = hex_value(p[i + 1]) * 16 + hex_value(p[i + 2]);

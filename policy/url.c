@@ -166,8 +166,9 @@ static int path_escape(struct str in, size_t at, struct target_out *o, struct er
 	o->prev = (uint8_t)v;
 	if (!is_unreserved((uint8_t)v)) {
 		out_escape(o, (uint8_t)v);
-		/* What is escaped twice may be a dot or a slash to a reader who decodes twice. */
-		o->maybe_dot |= v == '%';
+		/* What is escaped twice may be a dot or a slash to a reader who decodes twice, and
+		 * a fullwidth form to one who folds. */
+		o->maybe_dot |= v == '%' || v == 0xef;
 		return 0;
 	}
 	o->p[o->n++] = (char)v;
@@ -197,6 +198,7 @@ static ptrdiff_t canon_path(struct str in, struct target_out *o, struct err *e)
 			if (is_overlong(o->prev, c))
 				return ambiguous(e, "UTF-8 in a longer form than its shortest", at);
 			out_escape(o, c);
+			o->maybe_dot |= c == 0xef;
 			break;
 		case PERCENT:
 			if (path_escape(in, at, o, e) < 0)
@@ -254,14 +256,28 @@ static size_t escape_at(struct str s, size_t at, char hi, char lo)
 	while (s.n - i >= 2 && s.p[i] == '2' && s.p[i + 1] == '5')
 		i += 2;
 	/* Escapes of the first level are in upper case, deeper ones are as they came. */
-	return s.n - i >= 2 && s.p[i] == hi && (s.p[i + 1] == lo || s.p[i + 1] == (lo | 0x20))
+	return s.n - i >= 2 && (s.p[i] == hi || s.p[i] == (hi | 0x20)) &&
+			       (s.p[i + 1] == lo || s.p[i + 1] == (lo | 0x20))
 		       ? i + 2 - at
 		       : 0;
 }
 
+/* The same, or the byte's fullwidth form, U+FF01 to U+FF3F, which some readers fold to it. */
+static size_t folded_at(struct str s, size_t at, char hi, char lo)
+{
+	size_t n = escape_at(s, at, hi, lo), second, third;
+
+	if (n || hi < '2')
+		return n;
+	n = escape_at(s, at, 'E', 'F');
+	second = n ? escape_at(s, at + n, 'B', 'C') : 0;
+	third = second ? escape_at(s, at + n + second, "89AB"[hi - '2'], lo) : 0;
+	return third ? n + second + third : 0;
+}
+
 static size_t char_or_escape_at(struct str s, size_t at, char c, char hi, char lo)
 {
-	return at < s.n && s.p[at] == c ? 1 : escape_at(s, at, hi, lo);
+	return at < s.n && s.p[at] == c ? 1 : folded_at(s, at, hi, lo);
 }
 
 /* A slash or what a reader could make one. Raw and once-escaped backslashes are refused before. */
@@ -269,7 +285,7 @@ static size_t separator_at(struct str s, size_t at)
 {
 	size_t n = char_or_escape_at(s, at, '/', '2', 'F');
 
-	return n ? n : escape_at(s, at, '5', 'C');
+	return n ? n : folded_at(s, at, '5', 'C');
 }
 
 /* Could a reader see the end of a segment at s[at]? Parameters count (a Java server takes `..;x`
@@ -281,7 +297,7 @@ static bool is_segment_end(struct str s, size_t at)
 	while ((n = escape_at(s, at, '2', '0')) > 0)
 		at += n;
 	return at == s.n || separator_at(s, at) || char_or_escape_at(s, at, ';', '3', 'B') ||
-	       escape_at(s, at, '3', 'F') || escape_at(s, at, '2', '3') ||
+	       folded_at(s, at, '3', 'F') || folded_at(s, at, '2', '3') ||
 	       escape_at(s, at, '0', '0');
 }
 

@@ -40,6 +40,9 @@ static void test_compile(void **state)
 		{"/@scope%2fname", "/@scope%2Fname"},
 		{"/a|b", "/a%7Cb"},
 		{"/caf\xc3\xa9", "/caf%C3%A9"},
+		{"/\xef\xbc\xa1\xef\xbc\x8e\xef\xbc\xa2/\xef\xbc\x8e\xef\xbc\x8e\xef\xbc\x8e",
+		 "/%EF%BC%A1%EF%BC%8E%EF%BC%A2/%EF%BC%8E%EF%BC%8E%EF%BC%8E"},
+		{"/..%EF%BD%8E", NULL},
 		{"/.*", NULL},
 		{"/..*", NULL},
 		{"/*..", NULL},
@@ -301,6 +304,8 @@ static void test_broad(void **state)
 		{"/ok/secret/**", "/ok/x/%EF%BC%8E%EF%BC%8E/secret", true},
 		{"/ok/secret/**", "/ok/%EF%BC%8573ecret", true},
 		{"/ok/secret/**", "/ok/%25EF%25BD%2593ecret", true},
+		{"/ok/secret/**", "/ok/%25EF%25BD%93ecret", true}, /* in layers */
+		{"/ok/secret/**", "/ok/%EF%25BD%2593ecret", true},
 		{"/ok/%EF%BD%93ecret/**", "/ok/secret/x", true},
 		{"/ok/secret/**", "/ok/%C5%BFecret", true},
 		{"/ok/key/**", "/ok/%E2%84%AAey", true},

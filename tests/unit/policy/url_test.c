@@ -172,6 +172,16 @@ static void test_refused_paths(void **state)
 		AMBIGUOUS("/..?x"),
 		AMBIGUOUS("/.?"),
 		AMBIGUOUS("/ok/%2e%2e/secret"),
+		/* to whoever folds fullwidth forms */
+		AMBIGUOUS("/ok/%EF%BC%8E%ef%bc%8e/secret"),
+		AMBIGUOUS("/ok/.\xef\xbc\x8e"),
+		AMBIGUOUS("/ok/%EF%BC%8E"),
+		AMBIGUOUS("/ok/%25ef%25bc%258e/x"),
+		AMBIGUOUS("/ok%EF%BC%8F..%EF%BC%8Fsecret"),
+		AMBIGUOUS("/ok/x%EF%BC%BC../secret"),
+		AMBIGUOUS("/ok/..%EF%BC%9Bv=1/secret"),
+		AMBIGUOUS("/ok/..%EF%BC%9Fx"),
+		AMBIGUOUS("/ok/..%EF%BC%83x"),
 		/* to whoever decodes twice, or three times */
 		AMBIGUOUS("/ok/%252e%252e/secret"),
 		AMBIGUOUS("/ok/%25252E./secret"),
