@@ -16,7 +16,8 @@ static const struct row len_3[] = {{"age", FIELD_CONTROL}};
 static const struct row len_4[] = {{"host", FIELD_HOST},
 				   {"date", FIELD_CONTROL},
 				   {"vary", FIELD_CONTROL}};
-static const struct row len_5[] = {{"range", FIELD_CONTROL}};
+/* To a CGI program `Proxy` becomes HTTP_PROXY, where its own requests go. */
+static const struct row len_5[] = {{"range", FIELD_CONTROL}, {"proxy", FIELD_HOP}};
 static const struct row len_6[] = {{"accept", FIELD_ACCEPT},
 				   {"x-host", FIELD_CONTROL},
 				   {"expect", FIELD_EXPECT},
@@ -34,7 +35,7 @@ static const struct row len_9[] = {{"forwarded", FIELD_CONTROL}};
 static const struct row len_10[] = {{"connection", FIELD_CONNECTION},
 				    {"keep-alive", FIELD_HOP},
 				    {"set-cookie", FIELD_CONTROL}};
-static const struct row len_11[] = {{"retry-after", FIELD_CONTROL}};
+static const struct row len_11[] = {{"retry-after", FIELD_CONTROL}, {"destination", FIELD_CONTROL}};
 static const struct row len_12[] = {{"content-type", FIELD_CONTROL},
 				    {"max-forwards", FIELD_CONTROL}};
 static const struct row len_13[] = {{"authorization", FIELD_CONTROL},

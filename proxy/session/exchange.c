@@ -4,6 +4,7 @@
  */
 #include "proxy/session/exchange.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,6 +37,7 @@ struct exchange {
 	struct identity identity;
 	struct log_waiter waiter;
 	char id[RECORD_ID_LEN + 1];
+	char max_forwards[24];
 	bool driving;
 	bool closed;   /* the last record was handed over */
 	bool recorded; /* request.start was handed over: the end must follow */
@@ -382,6 +384,36 @@ static struct upstream_place place_of(const struct exchange *x)
 	};
 }
 
+/* RFC 9110 section 7.6.2: one proxy fewer for OPTIONS; at 0 it is asked of us, who have nothing to
+ * say. (TRACE is refused anyway.) */
+static int spend_forward(struct exchange *x, struct err *e)
+{
+	struct request *r = x->request;
+	bool found = false;
+
+	if (!str_eq(r->method, STR("OPTIONS")))
+		return 0;
+	for (size_t i = 0; i < r->fields.n; i++) {
+		struct field *f = &r->fields.v[i];
+		uint64_t left;
+		int n;
+
+		if (!str_eq_nocase(f->name, STR("Max-Forwards")) || str_to_u64(f->value, &left) < 0)
+			continue;
+		if (found)
+			return err_reason(e, REASON_MALFORMED_REQUEST,
+					  "more than one Max-Forwards");
+		found = true;
+		if (left == 0)
+			return err_reason(e, REASON_METHOD_REFUSED,
+					  "OPTIONS with Max-Forwards: 0 asks the proxy itself");
+		n = snprintf(x->max_forwards, sizeof(x->max_forwards), "%llu",
+			     (unsigned long long)left - 1);
+		f->value = str_from(x->max_forwards, (size_t)n);
+	}
+	return 0;
+}
+
 static void decide(struct exchange *x)
 {
 	struct err e = ERR_INIT;
@@ -392,7 +424,7 @@ static void decide(struct exchange *x)
 		fail_with(x, &e);
 		return;
 	}
-	if (admit(x, &e) < 0 || add_credential(x, &e) < 0) {
+	if (admit(x, &e) < 0 || spend_forward(x, &e) < 0 || add_credential(x, &e) < 0) {
 		fail_with(x, &e);
 		return;
 	}

@@ -7,7 +7,7 @@
 #include "logging/attrs.h"
 #include "logging/limits.h"
 
-enum what { NOTHING, METHOD, PATH, HOST, FORWARDED };
+enum what { NOTHING, METHOD, PATH, HOST, FORWARDED, DESTINATION };
 
 /* "_method" is a key of the query alone, but as a field it does no harm here. */
 static const struct {
@@ -35,6 +35,7 @@ static const struct {
 	{{"x-http-host-override", 20}, HOST},
 	{{"x-forwarded-server", 18}, HOST},
 	{{"forwarded", 9}, FORWARDED},
+	{{"destination", 11}, DESTINATION},
 };
 
 #define NAME_MAX_BYTES 22
@@ -59,7 +60,8 @@ static enum what what_is(struct str name)
 {
 	/* Most names are dismissed at their first byte. */
 	if (name.n < 6 || name.n > NAME_MAX_BYTES ||
-	    (fold(name.p[0]) != 'x' && fold(name.p[0]) != 'f' && fold(name.p[0]) != '-'))
+	    (fold(name.p[0]) != 'x' && fold(name.p[0]) != 'f' && fold(name.p[0]) != 'd' &&
+	     fold(name.p[0]) != '-'))
 		return NOTHING;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		size_t k = 0;
@@ -136,6 +138,32 @@ static int check_path(struct check *c, struct str value)
 	return rc;
 }
 
+/* RFC 4918 section 10.3: where COPY and MOVE put what they take, a URL or a path. */
+static int check_destination(struct check *c, struct str value)
+{
+	struct policy_request as = *c->q;
+	struct url u;
+	int rc;
+
+	if (str_starts(value, STR("/")))
+		return check_path(c, value);
+	if (str_find(value, '/') < 0 && !str_eq_nocase(c->q->method, STR("COPY")) &&
+	    !str_eq_nocase(c->q->method, STR("MOVE")))
+		return 0; /* no URL, and nothing that needs one */
+	c->path = true;
+	if (url_parse_absolute(value, &u, NULL) < 0) {
+		url_clear(&u);
+		return refuse(c, REASON_AMBIGUOUS_URL, "a field names another target:", value);
+	}
+	as.scheme = u.scheme;
+	as.host = &u.host;
+	as.port = u.port;
+	as.path = u.path;
+	rc = decide(c, &as, "nothing admits the request as one that ends at", value);
+	url_clear(&u);
+	return rc;
+}
+
 /* The port says nothing about who is meant. */
 static int check_host(struct check *c, struct str value)
 {
@@ -181,6 +209,7 @@ static int check_one(struct check *c, enum what what, struct str value)
 	case PATH: return check_path(c, value);
 	case HOST: return check_host(c, value.p ? value : STR(""));
 	case FORWARDED: return check_forwarded(c, value);
+	case DESTINATION: return check_destination(c, value.p ? value : STR(""));
 	case NOTHING: return 0;
 	}
 	return 0;
