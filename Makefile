@@ -84,6 +84,7 @@ help:
 	@echo "make integration  integration tests alone (T=tests/integration/test_x.py picks some)"
 	@echo "make asan       all tests under AddressSanitizer and UBSan"
 	@echo "make tsan       all tests under ThreadSanitizer"
+	@echo "make torture    system calls of a running stile that fail, a sample; FULL=1 for all"
 	@echo "make bypass     the corpus of ways around an allowlist, against the real binary"
 	@echo "make fuzz TIME=60  each fuzzer that long (FUZZ=\"url body\" picks some)"
 	@echo "make fuzz-regress  each fuzzer once over its corpus"
@@ -137,6 +138,7 @@ bench: test-deps all
 -include tests/fuzz/fuzz.mk
 -include tests/replay/replay.mk
 -include tests/soak/soak.mk
+-include tests/torture/torture.mk
 
 .PHONY: strace
 strace: test-deps all

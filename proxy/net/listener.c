@@ -221,6 +221,7 @@ int listener_new(struct loop *l, int fd, struct listener_counts *counts,
 		free(li);
 		return err_set(e, "the event loop takes no listener");
 	}
+	loop_keep(l, &li->ev);
 	li->counts = listener_counts_ref(counts);
 	*ret = li;
 	return 0;
@@ -239,6 +240,7 @@ void listener_free(struct listener *li)
 	if (!li || li->is_dead)
 		return;
 	li->is_dead = true;
+	loop_unkeep(li->loop, &li->ev);
 	event_del(&li->ev);
 	timer_clear(&li->pause);
 	loop_bury(li->loop, li, free_listener);

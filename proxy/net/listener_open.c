@@ -121,16 +121,20 @@ void listener_path_remove(const char *path, struct listener_path *p)
 	p->ino = 0;
 }
 
-static uint16_t port_of(int fd)
+/* 0 for a Unix socket. */
+static int port_of(int fd, uint16_t *ret)
 {
 	struct sockaddr_storage sa = {0};
 	socklen_t n = sizeof(sa);
 
 	if (getsockname(fd, (struct sockaddr *)&sa, &n) < 0)
-		return 0;
+		return -1;
+	*ret = 0;
 	if (sa.ss_family == AF_INET)
-		return ntohs(((struct sockaddr_in *)&sa)->sin_port);
-	return sa.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&sa)->sin6_port) : 0;
+		*ret = ntohs(((struct sockaddr_in *)&sa)->sin_port);
+	else if (sa.ss_family == AF_INET6)
+		*ret = ntohs(((struct sockaddr_in6 *)&sa)->sin6_port);
+	return 0;
 }
 
 int listener_check_free(const struct config_listener *c, struct err *e)
@@ -163,7 +167,13 @@ int listener_open(const struct config_listener *c, bool reuseport, int *ret_fd, 
 			unlink(c->unix_path);
 		goto fail;
 	}
-	*ret_port = port_of(fd);
+	/* Not known, the port could not be told, and the next worker would join another one. */
+	if (port_of(fd, ret_port) < 0) {
+		err_sys(e, errno, "listener %s: its port", c->name ? c->name : "");
+		if (c->unix_path)
+			unlink(c->unix_path);
+		goto fail;
+	}
 	*ret_fd = fd;
 	return 0;
 fail:

@@ -14,9 +14,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "logging/limits.h"
+#include "logging/log.h"
 #include "proxy/net/loop_internal.h"
 
-#define TURN_END_MAX 4
+#define TURN_END_MAX  4
+#define LOOP_KEPT_MAX (LIMIT_LISTENERS + 2)
+#define SAY_US	      1000000 /* the same complaint again */
 
 struct grave {
 	struct grave *next;
@@ -49,6 +53,11 @@ struct loop {
 		void *arg;
 	} turn_end[TURN_END_MAX];
 	size_t turn_end_n;
+	struct timer retry; /* of what the kernel refused */
+	bool was_refused;
+	int64_t said_us;
+	struct event *kept[LOOP_KEPT_MAX]; /* borrowed */
+	size_t kept_n;
 };
 
 struct timer_impl {
@@ -56,6 +65,74 @@ struct timer_impl {
 	int64_t deadline_us;  /* when the owner wants to hear */
 	int64_t scheduled_us; /* when libevent will call; 0: not in its heap */
 };
+
+/* ---- what the kernel refuses ---- */
+
+static _Thread_local struct loop *running;
+
+static void wake(struct loop *l)
+{
+	uint64_t one = 1;
+
+	while (write(l->mail_fd, &one, sizeof(one)) < 0 && errno == EINTR)
+		;
+}
+
+/* libevent's way to tell that an epoll_ctl(2) failed: changes are made in batches, long after
+ * event_add has returned. */
+static void on_complaint(int severity, const char *text)
+{
+	struct loop *l = running;
+	int64_t now;
+
+	if (severity < EVENT_LOG_WARN)
+		return;
+	if (!l) {
+		log_warn("event loop: %s", text);
+		return;
+	}
+	l->was_refused = true;
+	wake(l); /* out of the wait that comes now, and does not know of it */
+	now = loop_now_us(l);
+	if (l->said_us && now - l->said_us < SAY_US)
+		return;
+	l->said_us = now ? now : 1;
+	log_warn("event loop: %s", text);
+}
+
+static void on_retry(void *arg)
+{
+	struct loop *l = arg;
+
+	if (!l->was_refused)
+		return;
+	l->was_refused = false;
+	/* If that is refused too, this is called again. */
+	timer_arm(&l->retry, LIMIT_MS_ACCEPT_PAUSE);
+	for (size_t i = 0; i < l->kept_n; i++)
+		if (event_pending(l->kept[i], EV_READ, NULL)) {
+			event_del(l->kept[i]);
+			event_add(l->kept[i], NULL);
+		}
+}
+
+void loop_keep(struct loop *l, struct event *ev)
+{
+	if (l->kept_n == LOOP_KEPT_MAX)
+		abort();
+	l->kept[l->kept_n++] = ev;
+}
+
+void loop_unkeep(struct loop *l, struct event *ev)
+{
+	for (size_t i = 0; i < l->kept_n; i++)
+		if (l->kept[i] == ev) {
+			l->kept[i] = l->kept[--l->kept_n];
+			return;
+		}
+}
+
+/* ---- letters ---- */
 
 static void on_mail(evutil_socket_t fd, short what, void *arg)
 {
@@ -106,16 +183,18 @@ int loop_new(struct loop **ret, struct err *e)
 		err_sys(e, errno, "eventfd");
 		goto fail;
 	}
+	event_set_log_callback(on_complaint);
 	l->base = new_base();
 	l->buffers.read = malloc(LOOP_READ_BYTES);
 	l->buffers.gather = malloc(LOOP_GATHER_BYTES);
 	if (l->base)
 		l->mail_ev = event_new(l->base, l->mail_fd, EV_READ | EV_PERSIST, on_mail, l);
 	if (!l->base || !l->buffers.read || !l->buffers.gather || !l->mail_ev ||
-	    event_add(l->mail_ev, NULL) < 0) {
+	    event_add(l->mail_ev, NULL) < 0 || timer_init(&l->retry, l, on_retry, l) < 0) {
 		err_set(e, "the event loop could not be made");
 		goto fail;
 	}
+	loop_keep(l, l->mail_ev);
 	*ret = l;
 	return 0;
 fail:
@@ -152,6 +231,7 @@ void loop_free(struct loop *l)
 	}
 	for (size_t i = 0; i < l->buffers.spare_n; i++)
 		free(l->buffers.spare[i]);
+	timer_clear(&l->retry);
 	if (l->mail_ev)
 		event_free(l->mail_ev);
 	if (l->base)
@@ -166,14 +246,23 @@ void loop_free(struct loop *l)
 
 void loop_run(struct loop *l)
 {
+	bool is_first = true;
+
+	running = l;
 	while (!l->stopped) {
 		l->now_us = 0;
-		if (event_base_loop(l->base, EVLOOP_ONCE) < 0)
+		/* The first turn does not wait: what has been refused by then is known behind it.
+		 */
+		if (event_base_loop(l->base, is_first ? EVLOOP_NONBLOCK : EVLOOP_ONCE) < 0)
 			break;
+		is_first = false;
 		for (size_t i = 0; i < l->turn_end_n; i++)
 			l->turn_end[i].fn(l->turn_end[i].arg);
 		empty_graves(l);
+		if (l->was_refused && !l->retry.armed)
+			timer_arm(&l->retry, LIMIT_MS_ACCEPT_PAUSE);
 	}
+	running = NULL;
 	l->stopped = false;
 }
 
@@ -234,7 +323,6 @@ void loop_on_turn_end(struct loop *l, void (*fn)(void *arg), void *arg)
 int loop_post(struct loop *l, void (*fn)(void *arg), void *arg)
 {
 	struct letter *m = malloc(sizeof(*m));
-	uint64_t one = 1;
 
 	if (!m)
 		return -1;
@@ -243,8 +331,7 @@ int loop_post(struct loop *l, void (*fn)(void *arg), void *arg)
 	*l->mail_tail = m;
 	l->mail_tail = &m->next;
 	pthread_mutex_unlock(&l->mail_lock);
-	while (write(l->mail_fd, &one, sizeof(one)) < 0 && errno == EINTR)
-		;
+	wake(l);
 	return 0;
 }
 

@@ -177,6 +177,7 @@ static int make_parts(struct worker *w, const struct worker_options *o, struct e
 				 on_log_event, w);
 	if (!w->log_event || event_add(w->log_event, NULL) < 0)
 		return err_set(e, "out of memory");
+	loop_keep(w->loop, w->log_event);
 	loop_on_turn_end(w->loop, on_turn_end, w);
 	return add_listeners(w, o, e);
 }
@@ -211,8 +212,10 @@ void worker_free(struct worker *w)
 		timer_clear(&w->retire_timer);
 		timer_clear(&w->drain_timer);
 	}
-	if (w->log_event)
+	if (w->log_event) {
+		loop_unkeep(w->loop, w->log_event);
 		event_free(w->log_event);
+	}
 	log_port_free(w->log);
 	own_addrs_free(w->own_addrs);
 	loop_free(w->loop);

@@ -102,6 +102,18 @@ int loop_post(struct loop *l, void (*fn)(void *arg), void *arg)
 	return 0;
 }
 
+void loop_keep(struct loop *l, struct event *ev)
+{
+	(void)l;
+	(void)ev;
+}
+
+void loop_unkeep(struct loop *l, struct event *ev)
+{
+	(void)l;
+	(void)ev;
+}
+
 /* ---- libevent ---- */
 
 int event_assign(struct event *ev, struct event_base *base, evutil_socket_t fd, short what,

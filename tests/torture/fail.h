@@ -1,0 +1,115 @@
+/*
+ * What the shim (fail.c) and its driver (faults.py) share: a file that both have mapped. The driver
+ * arms it at any moment; the shim counts every call and makes the one that was asked for fail.
+ * faults.py knows this layout, and checks its size.
+ */
+#ifndef STILE_TESTS_TORTURE_FAIL_H
+#define STILE_TESTS_TORTURE_FAIL_H
+
+#include <stdint.h>
+
+/* The functions of libc that can be made to fail; faults.py reads this list out of this file. */
+#define FAIL_FUNCTIONS(X)                                                                          \
+	X(accept4)                                                                                 \
+	X(bind)                                                                                    \
+	X(chmod)                                                                                   \
+	X(close)                                                                                   \
+	X(connect)                                                                                 \
+	X(dup)                                                                                     \
+	X(epoll_create1)                                                                           \
+	X(epoll_ctl)                                                                               \
+	X(epoll_wait)                                                                              \
+	X(eventfd)                                                                                 \
+	X(faccessat)                                                                               \
+	X(fchmod)                                                                                  \
+	X(fcntl)                                                                                   \
+	X(fdatasync)                                                                               \
+	X(fopen)                                                                                   \
+	X(fork)                                                                                    \
+	X(fstat)                                                                                   \
+	X(fsync)                                                                                   \
+	X(ftruncate)                                                                               \
+	X(getifaddrs)                                                                              \
+	X(getpeername)                                                                             \
+	X(getrandom)                                                                               \
+	X(getsockname)                                                                             \
+	X(getsockopt)                                                                              \
+	X(ioctl)                                                                                   \
+	X(linkat)                                                                                  \
+	X(listen)                                                                                  \
+	X(lseek)                                                                                   \
+	X(lstat)                                                                                   \
+	X(madvise)                                                                                 \
+	X(memfd_create)                                                                            \
+	X(mkdir)                                                                                   \
+	X(mlock)                                                                                   \
+	X(mmap)                                                                                    \
+	X(mount)                                                                                   \
+	X(open)                                                                                    \
+	X(openat)                                                                                  \
+	X(opendir)                                                                                 \
+	X(pipe2)                                                                                   \
+	X(poll)                                                                                    \
+	X(prctl)                                                                                   \
+	X(pread)                                                                                   \
+	X(pthread_create)                                                                          \
+	X(read)                                                                                    \
+	X(readlink)                                                                                \
+	X(recv)                                                                                    \
+	X(recvfrom)                                                                                \
+	X(recvmsg)                                                                                 \
+	X(renameat)                                                                                \
+	X(renameat2)                                                                               \
+	X(send)                                                                                    \
+	X(sendmsg)                                                                                 \
+	X(sendto)                                                                                  \
+	X(setresgid)                                                                               \
+	X(setresuid)                                                                               \
+	X(setrlimit)                                                                               \
+	X(setsockopt)                                                                              \
+	X(shutdown)                                                                                \
+	X(signalfd)                                                                                \
+	X(socket)                                                                                  \
+	X(socketpair)                                                                              \
+	X(splice)                                                                                  \
+	X(stat)                                                                                    \
+	X(symlink)                                                                                 \
+	X(syscall)                                                                                 \
+	X(unlink)                                                                                  \
+	X(unlinkat)                                                                                \
+	X(waitpid)                                                                                 \
+	X(write)                                                                                   \
+	X(writev)
+
+enum fail_function {
+#define X(name) FAIL_##name,
+	FAIL_FUNCTIONS(X)
+#undef X
+		FAIL_FUNCTIONS_N
+};
+
+/* What the first descriptor of a call is: the same errno means another thing on each. */
+enum fail_kind { KIND_NONE, KIND_STREAM, KIND_DGRAM, KIND_FILE, KIND_PIPE, KIND_OTHER, KINDS_N };
+
+enum fail_how {
+	HOW_ERROR, /* returns as a failure does, with `error` in errno; nothing is done */
+	HOW_SHORT, /* at most one byte is moved */
+	HOW_END	   /* 0: the end of a file or a connection */
+};
+
+struct fail_control {
+	/* from the driver */
+	uint32_t function, kind, how;
+	int32_t error;
+	uint32_t at;	 /* the call that fails, counted from 1; 0: none */
+	uint32_t and_on; /* all behind it too */
+	/* from the shim */
+	uint32_t fired;
+	uint32_t unused;
+	uint64_t caller; /* of the first that failed: its offset in that object */
+	char object[64];
+	char thread[16];
+	uint32_t counts[128][KINDS_N];
+};
+
+#endif

@@ -1,0 +1,125 @@
+"""The driver's side of fail.h: the control file, and which failures a call can have on Linux."""
+
+import errno
+import mmap
+import pathlib
+import re
+import struct
+
+HERE = pathlib.Path(__file__).resolve().parent
+KINDS = ["none", "stream", "dgram", "file", "pipe", "other"]
+HOW_ERROR, HOW_SHORT, HOW_END = range(3)
+FUNCTIONS = re.findall(r"^\tX\((\w+)\)", (HERE / "fail.h").read_text(), re.M)
+HEAD = struct.Struct("=IIIiIIIIQ64s16s")
+COUNTS = struct.Struct(f"={128 * len(KINDS)}I")
+
+
+class Fault:
+    """The at-th call of a function on a kind of descriptor, and what becomes of it."""
+
+    def __init__(self, function: str, kind: str, what: str, at: int = 1, and_on: bool = False):
+        self.function, self.kind, self.what, self.at, self.and_on = function, kind, what, at, and_on
+
+    def __str__(self):
+        on = "" if self.kind == "none" else f" on a {self.kind}"
+        return f"{self.function}{on}: {self.what}, call {self.at}{' and all behind it' if self.and_on else ''}"
+
+    def packed(self) -> tuple[int, int, int, int, int, int]:
+        how = {"short": HOW_SHORT, "end": HOW_END}.get(self.what, HOW_ERROR)
+        error = getattr(errno, self.what) if how == HOW_ERROR else 0
+        return (FUNCTIONS.index(self.function), KINDS.index(self.kind), how, error, self.at, int(self.and_on))
+
+
+class Control:
+    """The mapped file. One a process under test."""
+
+    def __init__(self, path: pathlib.Path):
+        self.path = path
+        path.write_bytes(b"\0" * (HEAD.size + COUNTS.size))
+        with open(path, "r+b") as f:
+            self.map = mmap.mmap(f.fileno(), 0)
+
+    def arm(self, fault: Fault | None) -> None:
+        """Counts begin anew; with None nothing fails from here on."""
+        self.map[16:20] = bytes(4)  # `at` first: no call meets a half of the old and a half of the new
+        self.map[HEAD.size:] = bytes(COUNTS.size)
+        self.map[24:HEAD.size] = bytes(HEAD.size - 24)
+        if fault:
+            function, kind, how, error, at, and_on = fault.packed()
+            self.map[0:16] = struct.pack("=IIIi", function, kind, how, error)
+            self.map[20:24] = struct.pack("=I", and_on)
+            self.map[16:20] = struct.pack("=I", at)
+
+    def disarm(self) -> None:
+        """Nothing fails any more; what was seen stays."""
+        self.map[16:20] = bytes(4)
+
+    @property
+    def fired(self) -> int:
+        return HEAD.unpack_from(self.map)[6]
+
+    @property
+    def where(self) -> str:
+        caller, where, thread = HEAD.unpack_from(self.map)[8:]
+        return f"{where.rstrip(bytes(1)).decode()}+{caller:#x} in {thread.split(bytes(1))[0].decode()}"
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        flat = COUNTS.unpack_from(self.map, HEAD.size)
+        return {(f, k): flat[i * len(KINDS) + j] for i, f in enumerate(FUNCTIONS) for j, k in enumerate(KINDS)
+                if flat[i * len(KINDS) + j]}
+
+
+SOCKET_READ = ["EINTR", "EAGAIN", "ECONNRESET", "ETIMEDOUT", "ENOMEM"]
+SOCKET_WRITE = ["EINTR", "EAGAIN", "EPIPE", "ECONNRESET", "ENOBUFS", "ENOMEM"]
+NO_DESCRIPTOR = ["EMFILE", "ENFILE", "ENOMEM"]
+FILE_TROUBLE = ["EIO", "EACCES", "ENOMEM"]
+
+# What does not pass by itself: such a call fails on and on, too.
+LASTING = {"EMFILE", "ENFILE", "ENOMEM", "ENOBUFS", "ENOSPC", "EDQUOT", "EIO", "EACCES", "EPERM", "ECONNREFUSED",
+           "ENETUNREACH", "EAFNOSUPPORT", "EINVAL", "ENOSYS", "EADDRNOTAVAIL", "ECONNRESET", "short"}
+
+# What each can come to. A function that is not here fails with EIO and ENOMEM.
+FAILURES: dict[str, list[str]] = {
+    "accept4": [*NO_DESCRIPTOR, "ENOBUFS", "ECONNABORTED", "EINTR", "EAGAIN", "EPROTO", "EPERM"],
+    "bind": ["EADDRINUSE", "EACCES", "ENOMEM"],
+    "close": ["EINTR", "EIO"],
+    "connect": ["ECONNREFUSED", "ENETUNREACH", "EHOSTUNREACH", "ETIMEDOUT", "EADDRNOTAVAIL", "EACCES", "EINTR",
+                "EAGAIN", "ENOBUFS"],
+    "dup": NO_DESCRIPTOR[:1], "epoll_create1": NO_DESCRIPTOR, "eventfd": NO_DESCRIPTOR, "pipe2": NO_DESCRIPTOR,
+    "memfd_create": NO_DESCRIPTOR, "signalfd": NO_DESCRIPTOR, "socketpair": NO_DESCRIPTOR,
+    "epoll_ctl": ["ENOMEM", "ENOSPC"],
+    "epoll_wait": ["EINTR"], "poll": ["EINTR", "ENOMEM"],
+    "fcntl": ["EPERM", "EINVAL"],
+    "fdatasync": ["EIO", "ENOSPC", "EINTR"], "fsync": ["EIO", "ENOSPC", "EINTR"],
+    "fopen": ["EMFILE", "ENOMEM", "EACCES"], "open": ["EMFILE", "ENFILE", "EACCES", "EINTR", "EIO", "ENOSPC"],
+    "openat": ["EMFILE", "ENFILE", "EACCES", "EINTR", "EIO", "ENOSPC"], "opendir": ["EMFILE", "EACCES", "ENOMEM"],
+    "fork": ["EAGAIN", "ENOMEM"], "pthread_create": ["EAGAIN"],
+    "getpeername": ["ENOTCONN", "ENOBUFS"], "getsockname": ["ENOBUFS"],
+    "getsockopt": ["ENOBUFS", "ENOMEM"], "setsockopt": ["EINVAL", "ENOMEM", "ENOBUFS"],
+    "getrandom": ["EINTR", "ENOSYS"], "ioctl": ["ENOTTY"], "listen": ["EADDRINUSE"],
+    "shutdown": ["ENOTCONN", "ENOBUFS"],
+    "socket": [*NO_DESCRIPTOR, "ENOBUFS", "EAFNOSUPPORT", "EACCES"],
+    "splice": ["EINTR", "EAGAIN", "EINVAL", "ENOMEM", "EPIPE", "ECONNRESET", "short"],
+    "recv": SOCKET_READ, "recvfrom": SOCKET_READ, "recvmsg": SOCKET_READ,
+    "send": SOCKET_WRITE, "sendto": SOCKET_WRITE, "sendmsg": SOCKET_WRITE,
+    "prctl": ["EINVAL", "EPERM"], "mount": ["EPERM", "EACCES"], "syscall": ["ENOSYS", "EPERM"],
+    "setresuid": ["EAGAIN", "EPERM"], "setresgid": ["EPERM"], "setrlimit": ["EPERM"],
+    "mlock": ["ENOMEM", "EPERM"], "madvise": ["EINVAL", "ENOMEM"], "mmap": ["ENOMEM"],
+}
+
+
+def failures(function: str, kind: str) -> list[str]:
+    if function in ("read", "pread"):
+        if kind == "other":  # an eventfd, a signalfd: whole or nothing
+            return ["EINTR", "EAGAIN"]
+        return ["EINTR", "EIO" if kind == "file" else "EAGAIN", "short", "end"]
+    if function in ("write", "writev"):
+        if kind == "file":
+            return ["EINTR", "ENOSPC", "EIO", "EDQUOT", "short"]
+        return ["EINTR", "EAGAIN", *(["EPIPE", "short"] if kind == "stream" else ["EPIPE"] if kind == "pipe" else [])]
+    found = FAILURES.get(function, ["EIO", "ENOMEM"])
+    if function in ("recv", "recvfrom"):
+        return found + (["short", "end"] if kind == "stream" else [])
+    if function in ("send", "sendto", "sendmsg"):
+        return found + (["short"] if kind == "stream" else [])
+    return found

@@ -1,0 +1,462 @@
+"""One origin, one DNS server and a `stile serve` with the shim preloaded; the traffic of a run, and what
+must hold after each. A Finding says what did not."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import time
+
+import dns
+import stilelib
+from faults import Control, Fault
+from stilelib import PAIRS, SANITIZER_REPORT, Origin, Raw, Stile, allow, get
+
+FAIL = pathlib.Path(os.environ.get("FAIL", stilelib.REPO / "build" / "torture" / "fail.so"))
+BOUND = 12 * stilelib.SLOWER ** 0.5  # what a run may wait for one thing; PEEK and CLIENT_TLS of limits.h are 10 s
+LIMITS = {"workers": 1, "head": "2s", "idle": "3s", "dns": "1s", "dial": "1s", "tls": "2s", "first_byte": "2s",
+          "body_idle": "2s", "tunnel_idle": "2s", "drain": "2s"}
+TAG = re.compile(rb"t[0-9]+-[a-z][0-9]?\b")
+BULK = 300000
+stilelib.TIMEOUT = BOUND
+
+
+class Finding(Exception):
+    """Something that must hold did not."""
+
+
+class NobodyHears(Exception):
+    """Where accept(2) fails on and on, or epoll takes no new descriptor, a client waits, for longer than a
+    test does (LIMIT_MS_FIRST_REQUEST)."""
+
+
+def is_deaf(fault: Fault | None) -> bool:
+    return fault is not None and (fault.function == "epoll_ctl" or fault.function == "accept4" and fault.and_on)
+
+
+class Log:
+    """All files of one log, rotated or not; what each record is of."""
+
+    def __init__(self, folder: pathlib.Path):
+        self.folder, self.at, self.ids, self.all = folder, {}, {}, []
+
+    def read(self) -> list[dict]:
+        """All records so far. Every line must be whole."""
+        for path in sorted(self.folder.glob("log.jsonl*"), key=lambda p: p.name == "log.jsonl"):
+            with open(path, "rb") as f:
+                node = os.fstat(f.fileno()).st_ino
+                f.seek(self.at.get(node, 0))
+                data = f.read()
+            end = data.rfind(b"\n") + 1
+            self.at[node] = self.at.get(node, 0) + end
+            for line in data[:end].splitlines():
+                if line:
+                    self.take(line)
+        return self.all
+
+    def take(self, line: bytes) -> None:
+        try:
+            r = json.loads(line)
+        except ValueError:
+            raise Finding(f"a broken line in the log: {line[:200]!r}") from None
+        self.all.append(r)
+        if "id" not in r:
+            return
+        events = self.ids.setdefault(r["id"], [])
+        events.append(r["event"])
+        right = events[0].endswith(".deny") and len(events) == 1 or \
+            events in ([events[0]], [events[0], PAIRS.get(events[0])]) and events[0] in PAIRS
+        if not right:
+            raise Finding(f"the records of one request are {events}")
+
+    def open_ones(self) -> list[str]:
+        return [i for i, events in self.ids.items() if len(events) == 1 and events[0] in PAIRS]
+
+    def of(self, tag: str) -> list[str]:
+        return [r["event"] for r in self.all if tag in r.get("path", "").split("/")]
+
+    def forget(self) -> None:
+        """Only what is still open stays in mind; old files go."""
+        self.ids = {i: self.ids[i] for i in self.open_ones()}
+        self.all = []
+        for path in sorted(self.folder.glob("log.jsonl.*"), key=lambda p: p.stat().st_mtime)[:-5]:
+            self.at.pop(path.stat().st_ino, None)
+            path.unlink()
+
+
+class Rig:
+    def __init__(self, folder: pathlib.Path):
+        self.folder, self.n, self.made, self.broken = folder, 0, 0, False
+        self.origin = Origin(folder)
+        self.dns = dns.start({"dns.test": {"A": [["127.0.0.1"]], "ttl": 0}}, folder / "questions")
+        self.stile: Stile | None = None
+        self.counts: dict[tuple[str, str], int] = {}
+        self.fired, self.where = 0, ""
+        self.seen: dict[str, int] = {}
+        self.baseline: dict[str, int] = {}
+        (folder / "secret").write_text("s3cret\n")
+
+    # ---- processes ----
+
+    def make(self, folder: pathlib.Path, fault: Fault | None = None, wait: bool = True) -> Stile:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.control = Control(folder / "control")
+        self.control.arm(fault)
+        preload = [p for p in (os.environ.get("LIBASAN"), str(FAIL)) if p]
+        s = Stile(folder, self.origin, rules=self.rules(), limits=LIMITS, wait=wait, upstream={
+            "dns": [f"127.0.0.1:{self.dns}"]}, credentials={
+                "token": {"from": {"file": str(self.folder / "secret")}, "as": "bearer"}},
+            env={"LD_PRELOAD": ":".join(preload), "STILE_FAIL_CONTROL": str(self.control.path)})
+        self.log = Log(folder)
+        return s
+
+    def rules(self) -> list[dict]:
+        return [allow("http://origin.test:*", "http://dns.test:*"),
+                allow("https://origin.test:*", credential="token"),
+                allow("https://other.test:*", tls="passthrough"), allow(f"tcp://evil.test:{self.origin.plain}"),
+                {"deny": "http://origin.test:*/no/**"}]
+
+    def standing(self) -> Stile:
+        if self.stile is None:
+            self.made += 1
+            self.stile = self.make(self.folder / f"stile{self.made}")
+            self.baseline = {}
+            for _ in range(2):
+                self.exchange(None)
+                self.after(None)
+            time.sleep(0.3)  # what is closing has closed; compared from here on
+            self.baseline = self.descriptors()
+        return self.stile
+
+    def begin_anew(self) -> None:
+        """After a finding: what stands now is of no use."""
+        if self.stile:
+            self.stile.proc.kill()
+            self.stile.proc.wait()
+        self.stile = None
+
+    def end(self) -> None:
+        if self.stile:
+            self.stop_well(self.stile)
+        self.stile = None
+
+    def close(self) -> None:
+        self.begin_anew()
+        self.origin.stop()
+
+    # ---- what a stile must be ----
+
+    def alive(self, s: Stile) -> None:
+        if s.proc.poll() is not None:
+            s.reader.join(2)
+            raise Finding(f"stile ended with {s.proc.returncode}:\n{s.stderr[-3000:]}")
+        if SANITIZER_REPORT.search(s.stderr):
+            raise Finding(f"a report:\n{s.stderr[-4000:]}")
+
+    def wait(self, what, why: str, seconds: float = BOUND):
+        end = time.monotonic() + seconds
+        while not (got := what()):
+            if time.monotonic() > end:
+                raise Finding(f"within {seconds:.0f} s did not happen: {why}")
+            time.sleep(0.003)
+        return got
+
+    def descriptors(self) -> dict[str, int]:
+        """By what they are. Pipes are kept for the next tunnel, so there may be some."""
+        out: dict[str, int] = {}
+        base = f"/proc/{self.stile.pid}/fd"
+        for fd in os.listdir(base):
+            try:
+                kind = os.readlink(f"{base}/{fd}").split(":[")[0]
+            except OSError:
+                continue
+            if not kind.startswith("pipe"):
+                kind = re.sub(r".*/log\.jsonl.*", "log", kind)
+                out[kind] = out.get(kind, 0) + 1
+        return out
+
+    def stop_well(self, s: Stile, lossy: bool = False) -> None:
+        try:
+            code = s.stop(BOUND * 2)
+        except AssertionError as e:
+            raise Finding(str(e)) from None
+        if code != 0 or SANITIZER_REPORT.search(s.stderr):
+            raise Finding(f"exit {code}:\n{s.stderr[-4000:]}")
+        self.log.read()
+        if self.log.open_ones() and not (lossy and "are lost" in s.stderr):
+            raise Finding(f"no record of the end of {self.log.open_ones()}:\n{s.stderr[-2000:]}")
+
+    # ---- the traffic ----
+
+    def part(self, fault: Fault | None, do) -> None:
+        """Under a fault a part may fail, but not hang."""
+        try:
+            do()
+        except TimeoutError:
+            if is_deaf(fault):
+                raise NobodyHears from None
+            raise Finding(f"{do.__name__}: no answer and no close within {BOUND:.0f} s") from None
+        except (AssertionError, OSError, ValueError, IndexError) as e:
+            if not fault:
+                raise Finding(f"{do.__name__}: {e!r}\n{self.current.stderr[-2000:]}") from None
+
+    def ask(self, c: Raw, part: str, request: bytes, status: int = 200) -> None:
+        r = c.ask(request.replace(b"TAG", f"t{self.n}-{part}".encode()))
+        self.answered[f"t{self.n}-{part}"] = (r.status, self.address)
+        if r.status != status:
+            raise AssertionError(r)
+
+    def client(self) -> Raw:
+        c = self.current.client()
+        self.address = "127.0.0.1:%d" % c.sock.getsockname()[1]
+        return c
+
+    def forward(self) -> None:
+        host = f"origin.test:{self.origin.plain}"
+        with self.client() as c:
+            self.ask(c, "a1", get(f"http://{host}/ok/TAG"))
+            self.ask(c, "a2", get(f"http://{host}/bytes/{BULK}/TAG"))
+            self.ask(c, "a3", get(f"http://{host}/upload/TAG", method="POST", more="Content-Length: 100000\r\n")
+                     + b"u" * 100000)
+
+    def denial(self) -> None:
+        with self.client() as c:
+            self.ask(c, "b", get(f"http://origin.test:{self.origin.plain}/no/TAG"), 403)
+
+    def named(self) -> None:
+        with self.client() as c:
+            self.ask(c, "e", get(f"http://dns.test:{self.origin.plain}/ok/TAG"))
+
+    def tls(self, host: str, ca: pathlib.Path) -> Raw:
+        c = self.client()
+        r = c.connect(f"{host}:{self.origin.tls}")
+        if r.status != 200:
+            c.close()
+            raise AssertionError(r)
+        return c.start_tls(stilelib.client_context(ca), host)
+
+    def inspected(self) -> None:
+        host = f"origin.test:{self.origin.tls}"
+        with self.tls("origin.test", self.current.ca) as c:
+            for part in ("c1", "c2"):
+                self.ask(c, part, f"GET /bytes/50000/TAG HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+
+    def passed(self) -> None:
+        with self.tls("other.test", self.origin.pki / "ca.pem") as c:
+            r = c.ask(b"GET /bytes/%d HTTP/1.1\r\nHost: other.test\r\n\r\n" % BULK)
+            if r.status != 200 or not r.whole:
+                raise AssertionError(r)
+
+    def relayed(self) -> None:
+        """A tcp tunnel: spliced, and the origin sees a tag that only the tunnel's record speaks for."""
+        with self.client() as c:
+            self.tunnels[f"t{self.n}-d"] = self.address
+            r = c.connect(f"evil.test:{self.origin.plain}")
+            if r.status != 200:
+                raise AssertionError(r)
+            c.send(f"POST /echo/t{self.n}-d HTTP/1.1\r\nHost: x\r\nContent-Length: {BULK}\r\n\r\n".encode()
+                   + b"e" * BULK)
+            r = c.response()
+            if r.status != 200 or len(r.body) < BULK:
+                raise AssertionError(r)
+
+    def rotation(self) -> None:
+        path = self.current.log_path
+        if path.exists():
+            path.rename(path.with_suffix(f".jsonl.{self.n}"))
+        self.current.signal(signal.SIGUSR1)
+
+    def reload(self) -> None:
+        before = len(self.log.read())
+        self.current.signal(signal.SIGHUP)
+        self.wait(lambda: [r for r in self.log.read()[before:] if r["event"] in ("policy.load", "policy.reject")],
+                  "a record of the reload")
+
+    def exchange(self, fault: Fault | None) -> None:
+        self.n += 1
+        self.current = self.stile
+        self.answered: dict[str, tuple[int, str]] = {}
+        self.tunnels: dict[str, str] = {}
+        stilelib.TIMEOUT = 1 if is_deaf(fault) else BOUND
+        try:
+            for do in (self.forward, self.denial, self.named, self.inspected, self.relayed, self.passed,
+                       self.rotation, self.forward_again):
+                self.alive(self.stile)
+                self.part(fault, do)
+        except NobodyHears:
+            pass
+        stilelib.TIMEOUT = BOUND
+        self.nothing_unlogged()
+        self.part(fault, self.signal_reload)
+
+    def forward_again(self) -> None:
+        with self.client() as c:
+            self.ask(c, "f", get(f"http://origin.test:{self.origin.plain}/ok/TAG"))
+
+    def signal_reload(self) -> None:
+        self.current.signal(signal.SIGHUP)
+
+    # ---- what must hold ----
+
+    def origin_tags(self) -> set[str]:
+        """The tags in what the origin has received since the last time."""
+        out: set[str] = set()
+        for e in os.scandir(self.origin.record):
+            at, size = self.seen.get(e.name, 0), e.stat().st_size
+            if size > at:
+                with open(e.path, "rb") as f:
+                    f.seek(max(0, at - 32))
+                    out.update(t.decode() for t in TAG.findall(f.read()))
+                self.seen[e.name] = size
+            elif self.n % 20 == 0 and time.time() - e.stat().st_mtime > 60:
+                os.unlink(e.path)
+        return out
+
+    def nothing_unlogged(self) -> None:
+        """First what the origin has, then the log: the record was there before the byte."""
+        tags = self.origin_tags()
+        records = self.log.read()
+        for tag in tags:
+            if not tag.startswith(f"t{self.n}-"):
+                continue
+            if tag in self.tunnels:
+                client = self.tunnels[tag]
+                ok = any(r["event"] == "tunnel.start" and r["client"] == client for r in records)
+            else:
+                ok = "request.start" in self.log.of(tag)
+            if not ok:
+                raise Finding(f"{tag} reached the origin without a record:\n"
+                              + "\n".join(map(json.dumps, records[-20:])))
+
+    def whole_records(self, fault: Fault | None) -> None:
+        self.wait(lambda: self.log.read() is not None and not self.log.open_ones(),
+                  "each start has its end")
+        for tag, (status, client) in self.answered.items():
+            events = self.log.of(tag)
+            if events in (["request.start", "request.end"], ["request.deny"]):
+                continue
+            turned_away = any(r["event"].endswith(".deny") and r.get("client") == client for r in self.log.all)
+            if events or not (fault and status >= 400 and turned_away):
+                raise Finding(f"{tag} was answered {status} and has the records {events}:\n"
+                              + "\n".join(json.dumps(r) for r in self.log.all if r.get("client") == client))
+
+    def healthy(self) -> None:
+        """Nothing fails now: a rotation, a reload and a request must go well, whatever was before."""
+        s = self.current
+        self.alive(s)
+        self.wait(s.log_path.exists, "the log is a file again")
+        before = len(self.log.read())
+        s.signal(signal.SIGHUP)
+        self.wait(lambda: any(r["event"] == "policy.load" for r in self.log.read()[before:]), "a reload")
+        self.part(None, self.last)
+
+    def last(self) -> None:
+        end = time.monotonic() + BOUND
+        while True:
+            try:
+                with self.client() as c:
+                    self.ask(c, "z", get(f"http://origin.test:{self.origin.plain}/ok/TAG"))
+                return
+            except AssertionError:
+                # the log's retry (200 ms), the pause of accepting (100 ms)
+                if time.monotonic() > end:
+                    raise
+                self.n += 1
+                time.sleep(0.05)
+
+    def after(self, fault: Fault | None) -> None:
+        self.control.disarm()
+        self.healthy()
+        self.stile.signal(signal.SIGHUP)  # closes what is kept for the next request
+        self.whole_records(fault)
+        self.alive(self.stile)
+        if self.baseline:
+            try:
+                self.wait(lambda: self.descriptors() == self.baseline, "the descriptors are what they were",
+                          35 if is_deaf(fault) else BOUND)
+            except Finding as e:
+                raise Finding(f"{e}: {self.descriptors()}, not {self.baseline}") from None
+        self.log.forget()
+
+    # ---- one case each ----
+
+    def note(self) -> None:
+        self.fired, self.where = self.control.fired, self.control.where
+        self.counts = self.control.counts()
+
+    def traffic_once(self, fault: Fault | None) -> None:
+        self.standing()
+        self.control.arm(fault)
+        try:
+            self.exchange(fault)
+            if not fault:
+                self.reload()
+        finally:
+            self.note()
+        self.after(fault)
+
+    def start_once(self, fault: Fault | None) -> None:
+        """The first start in an empty folder; then, without a fault, another one in what that left."""
+        self.made += 1
+        self.fault = fault
+        folder = self.folder / f"start{self.made}"
+        for f in (fault, None):
+            s = self.make(folder, f, wait=False)
+            self.current = s
+            try:
+                self.one_start(s, f)
+            finally:
+                if s.proc.poll() is None:
+                    s.proc.kill()
+                    s.proc.wait()
+            if not fault:
+                break
+
+    def one_start(self, s: Stile, fault: Fault | None) -> None:
+        def began():
+            return s.proc.poll() is not None or re.search(r"listening on .*:(\d+) ", s.stderr)
+        found = self.wait(began, "the start", BOUND * 2)
+        self.control.disarm()
+        if fault or not self.fault:
+            self.note()
+        if s.proc.poll() is not None:
+            s.reader.join(2)
+            if not fault or s.proc.returncode not in (1, 2) or "stile: " not in s.stderr \
+                    or SANITIZER_REPORT.search(s.stderr):
+                raise Finding(f"ended with {s.proc.returncode}:\n{s.stderr[-3000:]}")
+            return
+        s.port = int(found.group(1))
+        self.answered, self.tunnels = {}, {}
+        self.n += 1
+        self.part(None, self.last)
+        self.part(fault, self.inspected)  # a credential that could not be read is tried again later
+        self.stop_well(s)
+
+    def stop_once(self, fault: Fault | None) -> None:
+        """SIGTERM with a request, a tunnel and an idle client."""
+        self.made += 1
+        folder = self.folder / f"stop{self.made % 4}"
+        (folder / "log.jsonl").unlink(missing_ok=True)
+        s = self.current = self.make(folder)
+        self.answered, self.tunnels = {}, {}
+        self.n += 1
+        host = f"origin.test:{self.origin.plain}"
+        try:
+            with s.client() as idle, s.client() as busy, s.client() as tunnel:
+                idle.ask(get(f"http://{host}/ok/x"))
+                assert tunnel.connect(f"evil.test:{self.origin.plain}").status == 200
+                tunnel.send(b"GET /ok/y HTTP/1.1\r\nHost: x\r\n\r\n")
+                tunnel.response()
+                busy.send(get(f"http://{host}/slow?ms=60"))
+                self.wait(lambda: any(r.get("path") == "/slow" for r in self.log.read()), "a slow request")
+                self.control.arm(fault)
+                s.signal(signal.SIGTERM)
+                self.stop_well(s, lossy=fault is not None and fault.function == "writev")
+        finally:
+            self.note()
+            if s.proc.poll() is None:
+                s.proc.kill()
+                s.proc.wait()
+
+

@@ -1,0 +1,108 @@
+#!/usr/bin/python3
+"""System calls that fail, one at a time, under a running `stile serve` (tests/README.md, "Torture").
+
+    run.py [--full] [--only FUNCTION] [--phase start|traffic|stop] [--seed N] [--seconds N]
+
+STILE names the binary, FAIL the shim, LIBASAN the sanitizer's library where the binary has one. Each case
+is a Fault (faults.py): the n-th call of a function on a kind of descriptor. A phase begins with a clean run
+that counts the calls; without --full a sample of the cases is taken, the first call of each always.
+Exit 1 when a case was not as it must be; the case is printed with what it takes to run it again."""
+
+import argparse
+import os
+import pathlib
+import random
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "origin"))
+
+from faults import LASTING, Fault, failures  # noqa: E402
+from rig import Finding, Rig  # noqa: E402
+
+
+def cases(counts: dict[tuple[str, str], int], full: bool, only: str, rng: random.Random,
+          most: int = 10 ** 9) -> list[Fault]:
+    out = []
+    for (function, kind), n in sorted(counts.items()):
+        if only and function not in only.split(","):
+            continue
+        for what in failures(function, kind):
+            every = list(range(1, n + 1))
+            if not full and n > 2:
+                every = [1, *rng.sample(every[1:], 1)]
+            out += [Fault(function, kind, what, at) for at in every]
+            if what in LASTING:
+                out.append(Fault(function, kind, what, 1, True))
+    if not full and len(out) > most:
+        out = rng.sample(out, most)
+    rng.shuffle(out)
+    return out
+
+
+class Tally:
+    def __init__(self):
+        self.runs = self.fired = 0
+        self.findings: dict[str, list[str]] = {}
+
+    def add(self, phase: str, fault: Fault, where: str, e: Finding) -> None:
+        print(f"FAILED {phase}: {fault} ({where}): {e}", flush=True)
+        self.findings.setdefault(f"{fault.function} {fault.kind}", []).append(str(fault))
+
+
+def run_phase(rig: Rig, phase: str, args, tally: Tally, until: float) -> None:
+    step = {"start": rig.start_once, "traffic": rig.traffic_once, "stop": rig.stop_once}[phase]
+    rng = random.Random(args.seed)
+    step(None)
+    counts = rig.counts
+    todo = cases(counts, args.full, args.only, rng)
+    began, done = time.monotonic(), 0
+    for fault in todo:
+        if time.monotonic() > until:
+            break
+        tally.runs += 1
+        done += 1
+        try:
+            step(fault)
+        except (Finding, AssertionError, OSError) as e:
+            tally.add(phase, fault, rig.where, e)
+            rig.begin_anew()
+        tally.fired += rig.fired > 0
+        if args.verbose:
+            print(f"{phase}: {fault}: fired {rig.fired} {rig.where}", flush=True)
+    print(f"{phase}: {sum(counts.values())} calls, {done} of {len(todo)} cases, "
+          f"{time.monotonic() - began:.0f} s", flush=True)
+
+
+def main() -> int:
+    p = argparse.ArgumentParser()
+    p.add_argument("--full", action="store_true")
+    p.add_argument("--only", default="")
+    p.add_argument("--phase", action="append")
+    p.add_argument("--seed", type=int, default=int(time.time()))
+    p.add_argument("--seconds", type=float, default=0, help="stop after that long; cases are in random order")
+    p.add_argument("-v", "--verbose", action="store_true")
+    args = p.parse_args()
+    phases = args.phase or ["start", "traffic", "stop"]
+    tally = Tally()
+    print(f"seed {args.seed}")
+    with tempfile.TemporaryDirectory(prefix="stile-torture-") as tmp:
+        rig = Rig(pathlib.Path(tmp))
+        try:
+            for i, phase in enumerate(phases):
+                left = args.seconds / len(phases) if args.seconds else 10 ** 9
+                run_phase(rig, phase, args, tally, time.monotonic() + left)
+                rig.end()
+        finally:
+            rig.close()
+    for name, found in sorted(tally.findings.items()):
+        print(f"  {name}: {len(found)}")
+    print(f"{tally.runs} runs, in {tally.fired} a call failed, {sum(map(len, tally.findings.values()))} findings")
+    return 1 if tally.findings or tally.runs == 0 else 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    sys.exit(main())
