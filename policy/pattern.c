@@ -250,7 +250,7 @@ static char ascii_for(const char *p, size_t n, size_t *ret_bytes)
 static size_t fold_tail(char *p, size_t n)
 {
 	size_t bytes = 0;
-	char c = (signed char)p[n - 1] < 0 ? ascii_for(p, n, &bytes) : '\0';
+	char c = ascii_for(p, n, &bytes);
 
 	if (!c)
 		return n;
@@ -272,7 +272,8 @@ static bool decode_once(char *p, size_t *n)
 
 		if (!is_escape(p + i, *n - i)) {
 			p[out++] = p[i];
-			out = fold_tail(p, out);
+			if ((uint8_t)p[i] & 0x80)
+				out = fold_tail(p, out);
 			continue;
 		}
 		v = hex_value(p[i + 1]) * 16 + hex_value(p[i + 2]);
@@ -285,7 +286,8 @@ static bool decode_once(char *p, size_t *n)
 			p[out++] = OTHER_CONTROL;
 		else
 			p[out++] = lower((char)v);
-		out = fold_tail(p, out);
+		if (v & 0x80)
+			out = fold_tail(p, out);
 	}
 	*n = out;
 	return ok;
