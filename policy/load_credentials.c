@@ -10,30 +10,28 @@
 
 /* What stile itself writes, drops or reads in a head; a secret there would be lost or would break
  * the message. `Proxy-...` comes on top. */
-static const char *const governed[] = {"connection",
-				       "content-encoding",
-				       "content-length",
-				       "content-type",
-				       "date",
-				       "expect",
-				       "forwarded",
-				       "host",
-				       "http2-settings",
-				       "keep-alive",
-				       "max-forwards",
-				       "range",
-				       "te",
-				       "trailer",
-				       "transfer-encoding",
-				       "upgrade",
-				       "via"};
+static const char *const governed[] = {"connection",	 "content-encoding",
+				       "content-length", "content-type",
+				       "date",		 "expect",
+				       "forwarded",	 "host",
+				       "http2-settings", "keep-alive",
+				       "max-forwards",	 "proxy",
+				       "range",		 "te",
+				       "trailer",	 "transfer-encoding",
+				       "upgrade",	 "via"};
 
+/* Also with `_` for `-`: to a server that hands fields on as variables they are one. */
 static bool is_governed(struct str name)
 {
+	char mem[32];
+	struct str folded = {mem, 0};
+
+	for (; folded.n < name.n && folded.n < sizeof(mem); folded.n++)
+		mem[folded.n] = name.p[folded.n] == '_' ? '-' : name.p[folded.n];
 	for (size_t i = 0; i < ARRAY_LEN(governed); i++)
-		if (str_eq_nocase(name, str_from_c(governed[i])))
+		if (name.n == folded.n && str_eq_nocase(folded, str_from_c(governed[i])))
 			return true;
-	return str_eq_nocase(str_head(name, 6), STR("proxy-"));
+	return str_eq_nocase(str_head(folded, 6), STR("proxy-"));
 }
 
 static bool all_in(struct str s, const char *also)

@@ -388,6 +388,13 @@ static void test_credentials(void **state)
 		 {"3:40: unknown key `headr` (did you mean `header`?)"}},
 		{CRED("{from: {env: T}, as: {header: Host}}"),
 		 {"3:48: the header `Host` is governed by stile (a secret goes into another)"}},
+		{CRED("{from: {env: T}, as: {header: Transfer_Encoding}}"),
+		 {"3:48: the header `Transfer_Encoding` is governed by stile (a secret goes into "
+		  "another)"}},
+		{CRED("{from: {env: T}, as: {header: proxy_x}}"),
+		 {"3:48: the header `proxy_x` is governed by stile (a secret goes into another)"}},
+		{CRED("{from: {env: T}, as: {header: Proxy}}"),
+		 {"3:48: the header `Proxy` is governed by stile (a secret goes into another)"}},
 		{CRED("{from: {env: T}, as: {header: content-LENGTH}}"),
 		 {"3:48: the header `content-LENGTH` is governed"}},
 		{CRED("{from: {env: T}, as: {header: Transfer-Encoding}}"), {"3:48: the header"}},
