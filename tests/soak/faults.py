@@ -58,6 +58,7 @@ class Faults:
         """s: the Soak of run.py."""
         self.s, self.r = s, random.Random(s.rng.random())
         self.count = collections.Counter()
+        self.revoked = 0  # exchanges in tunnels that ended with their rule
         self.told: list[str] = []  # what began and ended when
         self.lanes = [self.lane(self.CONFIG), self.lane(self.RESOURCES)]
 
@@ -118,12 +119,21 @@ class Faults:
         self.s.config.write_text(good)
 
     async def do_reload_revokes(self):
-        """A rule goes under live tunnels and comes back."""
+        """A rule goes under live tunnels and comes back; what it admitted ends with it."""
         self.s.write(revocable=False)
         await self.reload(True)
-        await asyncio.sleep(self.r.uniform(0.2, 0.8))
+        await asyncio.sleep(0.2 * self.s.slower)  # each worker takes it up in its own time
+        gone = time.monotonic()
+        await asyncio.sleep(self.r.uniform(0.3, 0.8) * self.s.slower)
+        back = time.monotonic()
         self.s.write(revocable=True)
         await self.reload(True)
+        entries = self.s.ledger.entries
+        for e in list(entries.values()):
+            what = entries[e.parent].tunnel if e.parent in entries else e.kind
+            if what in ("rev", "flip") and e.outcome == "ok" and gone < e.begun and e.ended < back:
+                self.s.ledger.complain(f"{e.kind} {e.rid} went through while its rule was away: {e.parent}")
+            self.revoked += what == "rev" and e.outcome in ("closed", "cut") and gone - 1 < e.ended < back
 
     async def do_reloads(self):
         """One behind the other."""

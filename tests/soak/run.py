@@ -206,6 +206,7 @@ class Soak:
                 break
             await asyncio.sleep(1 * self.slower)
         self.join(joined)
+        self.totals["peak_kib"] = self.process.rss_kib("VmHWM")
         cpu = self.process.cpu_s()
         await asyncio.sleep(0.5)
         cpu = self.process.cpu_s() - cpu
@@ -218,6 +219,8 @@ class Soak:
         for name, data, deleted in self.logs.read():
             if self.keep:
                 (self.folder / f"kept.{name}").write_bytes(data)
+            if self.secret_text.encode() in data:
+                self.ledger.complain(f"the secret is in {name}")
             if deleted:
                 data = data[:data.rfind(b"\n") + 1]  # a line cut there is whole in the next file
             if self.prove == "log" and len(data) > 100000:
@@ -298,6 +301,8 @@ class Soak:
                 if x != "socket.send() raised exception."]  # asyncio, of a connection that is gone
         if said:
             self.ledger.complain("the origin: " + "\n".join(said[:40]))
+        if not self.faults.revoked and self.faults.count["reload_revokes"] > 3:
+            self.ledger.complain("no tunnel was there when its rule went")
         if self.rss:
             allowed = max(MEMORY_KIB, self.rss[len(self.rss) // 3] // 10) * (4 if self.sanitized else 1)
             if said := grows(self.rss, allowed):
@@ -314,6 +319,8 @@ class Soak:
             print(f"rss KiB          first {self.rss[0]}, last {self.rss[-1]}, most {max(self.rss)}")
             print(f"descriptors      start {sum(self.base.values())}, first {sum(self.fds[0].values())}, "
                   f"last {sum(self.fds[-1].values())}")
+            print(f"under load       at most {self.totals['peak_kib']} KiB")
+        print(f"revoked          {self.faults.revoked} exchanges in tunnels whose rule went")
         print(f"records joined   {self.totals['joined']} exchanges, {self.totals['records']} records, "
               f"{self.totals['loads']} policies")
         print(f"ended            {self.totals['end_ms']} ms after SIGTERM")

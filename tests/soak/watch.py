@@ -10,9 +10,9 @@ class Process:
     def __init__(self, pid: int):
         self.pid, self.proc = pid, pathlib.Path(f"/proc/{pid}")
 
-    def rss_kib(self) -> int:
+    def rss_kib(self, key: str = "VmRSS") -> int:
         for line in (self.proc / "status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
+            if line.startswith(key + ":"):
                 return int(line.split()[1])
         return 0
 
