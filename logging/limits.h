@@ -78,10 +78,11 @@
 #define LIMIT_LINGER_BYTES	 262144
 
 /* DNS. */
-#define LIMIT_DNS_ADDRESSES 32	 /* judged per name */
-#define LIMIT_DNS_CACHE	    4096 /* names per worker */
-#define LIMIT_DNS_TTL_SECS  300	 /* a longer TTL is cut to this */
-#define LIMIT_DIAL_ATTEMPTS 6
+#define LIMIT_DNS_ADDRESSES  32	  /* judged per name */
+#define LIMIT_DNS_CACHE	     4096 /* names per worker */
+#define LIMIT_DNS_TTL_SECS   300  /* a longer TTL is cut to this */
+#define LIMIT_DIAL_ATTEMPTS  6
+#define LIMIT_PARENT_INTERIM 4 /* 1xx heads of upstream.proxy in front of its answer */
 
 /* The audit log. */
 #define LIMIT_RECORD_BYTES    16384   /* one line; longer values are cut and marked */
@@ -90,17 +91,18 @@
 #define LIMIT_MS_LOG_RETRY    200
 
 /* Configuration files. */
-#define LIMIT_CONFIG_BYTES 33554432
-#define LIMIT_YAML_DEPTH   32
-#define LIMIT_YAML_NODES   2000000
-#define LIMIT_YAML_ALIASED 100000 /* nodes that aliases may add */
-#define LIMIT_YAML_ANCHORS 1024
-#define LIMIT_YAML_FAULTS  100 /* reported in one run; the rest are counted */
-#define LIMIT_YAML_SCALAR  65536
-#define LIMIT_LISTENERS	   64
-#define LIMIT_RULES	   500000
-#define LIMIT_RULE_RANGES  64
-#define LIMIT_RULE_METHODS 32
+#define LIMIT_CONFIG_BYTES     33554432
+#define LIMIT_YAML_DEPTH       32
+#define LIMIT_YAML_NODES       2000000
+#define LIMIT_YAML_ALIASED     100000 /* nodes that aliases may add */
+#define LIMIT_YAML_ANCHORS     1024
+#define LIMIT_YAML_FAULTS      100 /* reported in one run; the rest are counted */
+#define LIMIT_YAML_SCALAR      65536
+#define LIMIT_LISTENERS	       64
+#define LIMIT_RULES	       500000
+#define LIMIT_RULE_RANGES      64
+#define LIMIT_RULE_METHODS     32
+#define LIMIT_NO_PROXY_ENTRIES 1024
 
 /* Credentials. */
 #define LIMIT_SECRET_BYTES     65536

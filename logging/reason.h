@@ -47,6 +47,10 @@
 	X(CONNECT_REFUSED, "connect_refused", 502, "connection_refused")                           \
 	X(CONNECT_UNREACHABLE, "connect_unreachable", 502, "destination_ip_unroutable")            \
 	X(CONNECT_TIMEOUT, "connect_timeout", 504, "connection_timeout")                           \
+	X(PROXY_UNREACHABLE, "proxy_unreachable", 502, "destination_unavailable")                  \
+	X(PROXY_REFUSED, "proxy_refused", 502, "destination_unavailable")                          \
+	X(PROXY_MALFORMED, "proxy_malformed", 502, "http_protocol_error")                          \
+	X(PROXY_TIMEOUT, "proxy_timeout", 504, "connection_timeout")                               \
 	X(UPSTREAM_UNTRUSTED, "upstream_untrusted", 502, "tls_certificate_error")                  \
 	X(UPSTREAM_TLS_FAILED, "upstream_tls_failed", 502, "tls_protocol_error")                   \
 	X(UPSTREAM_WANTS_CERT, "upstream_wants_certificate", 502, "tls_alert_received")            \

@@ -197,6 +197,7 @@ static void put_decision(struct json *j, const struct record *r, size_t cap)
 static void put_outcome(struct json *j, const struct record *r, size_t cap)
 {
 	put_value(j, JSON_KEY("upstream"), r->upstream, cap);
+	put_value(j, JSON_KEY("via"), r->via, cap);
 	if (r->status)
 		put_number(j, JSON_KEY("status"), r->status);
 	if (r->has_bytes) {

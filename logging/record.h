@@ -52,6 +52,7 @@ struct record {
 	struct str rule, rule_at, policy, policy_version, credential;
 	bool credential_stripped; /* the client brought its own; its value is nowhere */
 	struct str upstream;
+	struct str via;	 /* host:port of upstream.proxy */
 	unsigned status; /* 0: absent */
 	bool has_bytes;
 	uint64_t bytes_out, bytes_in;

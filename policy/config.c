@@ -44,8 +44,20 @@ static void free_tests(struct config *c)
 	free(c->tests);
 }
 
+static void free_parent(struct config_parent *p)
+{
+	if (!p)
+		return;
+	free(p->text);
+	free(p->credential);
+	free(p->direct);
+	free(p->direct_ranges);
+	free(p);
+}
+
 static void config_free(struct config *c)
 {
+	free_parent(c->parent);
 	free_listeners(c);
 	free_credentials(c);
 	free_tests(c);
@@ -107,4 +119,45 @@ const struct config_credential *config_credential(const struct config *c, const 
 		return NULL;
 	return bsearch(name, c->credentials, c->credentials_n, sizeof(*c->credentials),
 		       credential_by_name);
+}
+
+static bool is_direct(const struct config_direct *d, const struct host *h)
+{
+	size_t n = d->host.len;
+
+	if (!d->below)
+		return host_eq(&d->host, h);
+	return h->kind == HOST_NAME && h->len > n + 1 && h->text[h->len - n - 1] == '.' &&
+	       memcmp(h->text + h->len - n, d->host.text, n) == 0;
+}
+
+const struct config_parent *config_parent_for(const struct config *c, const struct host *h)
+{
+	const struct config_parent *p = c->parent;
+
+	for (size_t i = 0; p && i < p->direct_n; i++)
+		if (is_direct(&p->direct[i], h))
+			return NULL;
+	return p && h->kind != HOST_NAME && config_parent_spares(p, &h->addr) ? NULL : p;
+}
+
+bool config_parent_spares(const struct config_parent *p, const struct ipaddr *a)
+{
+	for (size_t i = 0; i < p->direct_ranges_n; i++)
+		if (iprange_has(&p->direct_ranges[i], a))
+			return true;
+	return false;
+}
+
+bool config_sends_name(const struct config *c, const struct host *h)
+{
+	const struct config_parent *p = config_parent_for(c, h);
+
+	if (!p || !p->by_name || h->kind != HOST_NAME)
+		return false;
+	/* A name of `upstream.hosts` has the addresses that the admin gave it. */
+	for (size_t i = 0; i < c->hosts_n; i++)
+		if (host_eq(&c->hosts[i].name, h))
+			return false;
+	return true;
 }

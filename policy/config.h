@@ -34,6 +34,26 @@ struct config_host { /* one entry of upstream.hosts */
 	size_t addrs_n;
 };
 
+/* A host of upstream.proxy.no_proxy. */
+struct config_direct {
+	struct host host;
+	bool below; /* `*.host`: every name below it, not itself */
+};
+
+/* `upstream.proxy`: the way out leads through this one. */
+struct config_parent {
+	/* owned */
+	char *text;	  /* host:port, for messages and records; never a secret */
+	char *credential; /* the name in `credentials:`; NULL: it asks for none */
+	struct config_direct *direct;
+	struct iprange *direct_ranges;
+	/* plain */
+	size_t direct_n, direct_ranges_n;
+	struct host host;
+	uint16_t port;
+	bool by_name; /* `send: name` */
+};
+
 enum credential_source { CREDENTIAL_FROM_FILE, CREDENTIAL_FROM_ENV };
 enum credential_as {
 	CREDENTIAL_AS_BEARER,
@@ -95,6 +115,7 @@ struct config {
 	size_t hosts_n;
 	char **dns_servers; /* `upstream.dns: [127.0.0.1:5353]`; NULL: the system's */
 	size_t dns_servers_n;
+	struct config_parent *parent;	       /* NULL: origins are dialled directly */
 	char *log_to;			       /* NULL: stdout */
 	char *user;			       /* `user:`; NULL: stay who we are */
 	struct config_credential *credentials; /* sorted by name */
@@ -127,6 +148,12 @@ struct config *config_ref(struct config *c);
 void config_unref(struct config *c); /* NULL is accepted; thread-safe */
 struct policy *config_policy(const struct config *c, const char *name);
 const struct config_credential *config_credential(const struct config *c, const char *name);
+/* Does the way to this host go through upstream.proxy, as far as its name says? NULL: it does not;
+ * or it may not, when one of its addresses is in a range of no_proxy. */
+const struct config_parent *config_parent_for(const struct config *c, const struct host *h);
+bool config_parent_spares(const struct config_parent *p, const struct ipaddr *a);
+/* Is the proxy told the name, so that it is not resolved here? */
+bool config_sends_name(const struct config *c, const struct host *h);
 /* Every key that a file may have, dotted ("listen[].proxy"), NULL-terminated: the docs are tested
  * against it. */
 const char *const *config_keys(void);

@@ -117,18 +117,18 @@ static void check_version(struct loader *l, const struct section_values *v,
 
 static void load_top(struct loader *l, const struct yaml_node *root)
 {
-	/* Credentials before the rules that name them, policies before the listeners. */
+	/* Credentials before what names them, policies before the listeners. */
 	static const struct {
 		enum config_key key;
 		void (*load)(struct loader *, const struct yaml_node *);
 	} parts[] = {
 		{KEY_TOP_CA, load_ca},
-		{KEY_TOP_UPSTREAM, load_upstream},
 		{KEY_TOP_LOG, load_log},
 		{KEY_TOP_LIMITS, load_limits},
 		{KEY_TOP_USER, load_user},
 		{KEY_TOP_DENY, load_deny},
 		{KEY_TOP_CREDENTIALS, load_credentials},
+		{KEY_TOP_UPSTREAM, load_upstream},
 		{KEY_TOP_POLICIES, load_policies},
 		{KEY_TOP_LISTEN, load_listen},
 	};

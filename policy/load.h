@@ -68,6 +68,12 @@ void load_limits(struct loader *l, const struct yaml_node *node);
 void load_limits_defaults(struct config_limits *c);
 void load_credentials(struct loader *l, const struct yaml_node *node);
 void load_unused_credentials(struct loader *l);
+/* The value of a `credential:` key: *ret is the name, if there is one; the result what it names.
+ * NULL: a fault was added, or the tree lacks its end. */
+const struct config_credential *load_credential_name(struct loader *l, const struct yaml_node *node,
+						     char **ret);
+/* `upstream.proxy`. */
+void load_parent(struct loader *l, const struct yaml_node *node);
 void load_policies(struct loader *l, const struct yaml_node *node);
 /* A policy of nothing but the targets of --allow. */
 void load_allows_only(struct loader *l);

@@ -247,5 +247,34 @@ void load_unused_credentials(struct loader *l)
 	for (size_t i = 0; i < l->c->credentials_n && !l->partial; i++)
 		if (!l->used[i])
 			fault_warn(l->f, l->c->credentials[i].line, l->c->credentials[i].col,
-				   "no rule uses the credential `%s`", l->c->credentials[i].name);
+				   "nothing uses the credential `%s`", l->c->credentials[i].name);
+}
+
+const struct config_credential *load_credential_name(struct loader *l, const struct yaml_node *node,
+						     char **ret)
+{
+	const struct config_credential *c;
+	const char *near = NULL;
+	struct str s;
+
+	if (load_text(l, node, "`credential`", &s) < 0)
+		return NULL;
+	*ret = load_keep(l, s);
+	c = *ret ? config_credential(l->c, *ret) : NULL;
+	if (c && l->used)
+		l->used[c - l->c->credentials] = true;
+	if (c || !*ret || l->partial)
+		return c;
+	for (size_t i = 0; i < l->c->credentials_n && !near; i++) {
+		const char *name = l->c->credentials[i].name;
+
+		near = nearest_word(s, &name, 1);
+	}
+	if (near)
+		fault_add(l->f, node->line, node->col,
+			  "no credential is called `%.*s` (did you mean `%s`?)", SHOW(s), near);
+	else
+		fault_add(l->f, node->line, node->col,
+			  "no credential is called `%.*s` (add it under `credentials:`)", SHOW(s));
+	return NULL;
 }

@@ -27,6 +27,11 @@
 	X(UPSTREAM, TRUST, "trust")                                                                \
 	X(UPSTREAM, HOSTS, "hosts")                                                                \
 	X(UPSTREAM, DNS, "dns")                                                                    \
+	X(UPSTREAM, PROXY, "proxy")                                                                \
+	X(PARENT, URL, "url")                                                                      \
+	X(PARENT, CREDENTIAL, "credential")                                                        \
+	X(PARENT, SEND, "send")                                                                    \
+	X(PARENT, NO_PROXY, "no_proxy")                                                            \
 	X(LOG, TO, "to")                                                                           \
 	X(LOG, WAIT, "wait")                                                                       \
 	X(CREDENTIAL, FROM, "from")                                                                \
@@ -69,6 +74,7 @@
 #define SECTION_PREFIX_LISTEN	  "listen[]."
 #define SECTION_PREFIX_CA	  "ca."
 #define SECTION_PREFIX_UPSTREAM	  "upstream."
+#define SECTION_PREFIX_PARENT	  "upstream.proxy."
 #define SECTION_PREFIX_LOG	  "log."
 #define SECTION_PREFIX_CREDENTIAL "credentials.<name>."
 #define SECTION_PREFIX_FROM	  "credentials.<name>.from."
@@ -83,6 +89,7 @@ enum section {
 	SECTION_LISTEN,
 	SECTION_CA,
 	SECTION_UPSTREAM,
+	SECTION_PARENT,
 	SECTION_LOG,
 	SECTION_CREDENTIAL,
 	SECTION_FROM,

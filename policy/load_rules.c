@@ -181,33 +181,6 @@ static void read_addresses(struct loader *l, const struct yaml_node *node, struc
 		read_range(l, node->v[i], r);
 }
 
-static void read_credential(struct loader *l, const struct yaml_node *node, struct rule *r)
-{
-	const struct config_credential *c;
-	const char *near = NULL;
-	struct str s;
-
-	if (!node || load_text(l, node, "`credential`", &s) < 0)
-		return;
-	r->credential = load_keep(l, s);
-	c = r->credential ? config_credential(l->c, r->credential) : NULL;
-	if (c && l->used)
-		l->used[c - l->c->credentials] = true;
-	if (c || !r->credential || l->partial)
-		return;
-	for (size_t i = 0; i < l->c->credentials_n && !near; i++) {
-		const char *name = l->c->credentials[i].name;
-
-		near = nearest_word(s, &name, 1);
-	}
-	if (near)
-		fault_add(l->f, node->line, node->col,
-			  "no credential is called `%.*s` (did you mean `%s`?)", SHOW(s), near);
-	else
-		fault_add(l->f, node->line, node->col,
-			  "no credential is called `%.*s` (add it under `credentials:`)", SHOW(s));
-}
-
 static void read_modes(struct loader *l, const struct section_values *v, struct rule *r)
 {
 	static const char *const tls[] = {"inspect", "passthrough"};
@@ -359,7 +332,9 @@ int load_rule(struct loader *l, const struct yaml_node *node, struct rule *r)
 	read_rule_name(l, section_value(&v, KEY_RULE_NAME), r);
 	read_methods(l, section_value(&v, KEY_RULE_METHODS), r);
 	read_addresses(l, section_value(&v, KEY_RULE_ADDRESSES), r);
-	read_credential(l, section_value(&v, KEY_RULE_CREDENTIAL), r);
+	if (section_value(&v, KEY_RULE_CREDENTIAL))
+		(void)load_credential_name(l, section_value(&v, KEY_RULE_CREDENTIAL),
+					   &r->credential);
 	read_modes(l, &v, r);
 	check_whole(l, &v, r);
 	return 0;

@@ -167,6 +167,8 @@ void load_upstream(struct loader *l, const struct yaml_node *node)
 		read_hosts(l, section_value(&v, KEY_UPSTREAM_HOSTS));
 	if (section_value(&v, KEY_UPSTREAM_DNS))
 		read_dns(l, section_value(&v, KEY_UPSTREAM_DNS));
+	if (section_value(&v, KEY_UPSTREAM_PROXY))
+		load_parent(l, section_value(&v, KEY_UPSTREAM_PROXY));
 }
 
 /* ---- log ---- */

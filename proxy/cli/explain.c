@@ -72,6 +72,19 @@ static void print_allowed(const struct config *c, const struct rule *r)
 	}
 }
 
+/* Which way it would go; an address of no_proxy is seen only when the name is looked up. */
+static void print_way(const struct config *c, const struct host *h)
+{
+	const struct config_parent *p = config_parent_for(c, h);
+
+	if (p)
+		(void)printf("%-10s through %s, which is told the %s%s\n", "way", p->text,
+			     config_sends_name(c, h) ? "name" : "address",
+			     p->direct_ranges_n > 0 && !config_sends_name(c, h)
+				     ? " (unless it is in a range of no_proxy)"
+				     : "");
+}
+
 static int explain_connect(const struct config *c, const struct policy *p, const char *target)
 {
 	struct host host;
@@ -91,6 +104,7 @@ static int explain_connect(const struct config *c, const struct policy *p, const
 		return 1;
 	}
 	(void)printf("allow      CONNECT %s:%u\n", host.text, port);
+	print_way(c, &host);
 	if (m.inspect) {
 		(void)printf("%-10s intercepted; each request inside is judged by its URL\n",
 			     "tls");
@@ -188,6 +202,7 @@ static int explain_request(const struct config *c, const struct policy *p, const
 	print_url(method, &u);
 	if (d.allow) {
 		print_allowed(c, d.rule);
+		print_way(c, &u.host);
 		code = 0;
 	} else if (d.rule) {
 		print_rule("rule", d.rule);

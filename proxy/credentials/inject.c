@@ -114,20 +114,26 @@ static int add_basic(const struct config_credential *c, struct str v, struct str
 	return 0;
 }
 
-/* The value of the field, behind its name in ret->mem. */
-static int add_value(const struct config_credential *c, struct str v, struct injection *ret,
+/* The value of the field. */
+static int add_value(const struct config_credential *c, struct str v, struct strbuf *out,
 		     struct err *e)
 {
 	if (c->as == CREDENTIAL_AS_BASIC)
-		return add_basic(c, v, &ret->mem, e);
+		return add_basic(c, v, out, e);
 	if (!fits_field(v))
 		return unusable(
 			c, "it holds a byte that cannot stand in a header, or a blank at an end",
 			e);
 	if (c->as == CREDENTIAL_AS_BEARER)
-		strbuf_add(&ret->mem, STR("Bearer "));
-	strbuf_add(&ret->mem, v);
+		strbuf_add(out, STR("Bearer "));
+	strbuf_add(out, v);
 	return 0;
+}
+
+int credential_add_value(const struct config_credential *c, const struct secret *s,
+			 struct strbuf *out, struct err *e)
+{
+	return add_value(c, secret_value(s), out, e);
 }
 
 static int add_field(const struct config_credential *c, struct str v, struct injection *ret,
@@ -138,7 +144,7 @@ static int add_field(const struct config_credential *c, struct str v, struct inj
 	struct str all;
 
 	strbuf_add(&ret->mem, name);
-	if (add_value(c, v, ret, e) != 0)
+	if (add_value(c, v, &ret->mem, e) != 0)
 		return -1;
 	all = strbuf_str(&ret->mem);
 	if (ret->mem.overflowed ||

@@ -19,6 +19,10 @@ struct injection {
 
 void injection_init(struct injection *i);
 void injection_clear(struct injection *i); /* wipes */
+/* "Basic ..." or "Bearer ...", for a field of the caller's own; what is in out is a secret. -1:
+ * REASON_CREDENTIAL_UNAVAILABLE (out may hold a part of it all the same). */
+int credential_add_value(const struct config_credential *c, const struct secret *s,
+			 struct strbuf *out, struct err *e) ATTR_NODISCARD;
 /* 0 with *ret filled and r's own identity fields and query keys removed; -1:
  * REASON_CREDENTIAL_UNAVAILABLE (e.g. the value cannot stand in a field) or memory out. Which
  * fields count: see README.md of this folder. r->url.query shrinks in place: a slice of it that was

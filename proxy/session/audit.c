@@ -77,10 +77,13 @@ void audit_rule(struct record *r, struct audit_mem *m, const struct rule *rule)
 	r->credential = rule->effect == RULE_ALLOW ? str_from_c(rule->credential) : STR_NONE;
 }
 
-void audit_upstream(struct record *r, struct audit_mem *m, const struct ipaddr *a, uint16_t port)
+void audit_upstream(struct record *r, struct audit_mem *m, const struct ipaddr *a, uint16_t port,
+		    const struct config_parent *via)
 {
 	char text[IPADDR_TEXT_MAX];
 	struct strbuf b;
+
+	r->via = str_from_c(via ? via->text : NULL);
 
 	if (a->family == 0)
 		return;

@@ -24,7 +24,9 @@ void audit_request(struct record *r, const struct request *q);
 /* method CONNECT, scheme, host, port. */
 void audit_target(struct record *r, enum scheme scheme, const struct host *host, uint16_t port);
 void audit_rule(struct record *r, struct audit_mem *m, const struct rule *rule);
-void audit_upstream(struct record *r, struct audit_mem *m, const struct ipaddr *a, uint16_t port);
+/* via: NULL when it was dialled. */
+void audit_upstream(struct record *r, struct audit_mem *m, const struct ipaddr *a, uint16_t port,
+		    const struct config_parent *via);
 void audit_decision(struct record *r, bool allow, enum reason reason);
 void audit_error(struct record *r, const struct err *e);
 

@@ -31,7 +31,8 @@ struct exchange {
 	struct downstream *down; /* NULL once abandoned or finished */
 	const struct caller *caller;
 	struct request *request;
-	const struct rule *rule; /* the snapshot's */
+	const struct rule *rule;	 /* the snapshot's */
+	const struct config_parent *via; /* the snapshot's; NULL: dialled directly */
 	/* plain */
 	enum exchange_state state;
 	struct identity identity;
@@ -111,7 +112,7 @@ static void fill(struct exchange *x, struct record *r, struct audit_mem *m, enum
 	audit_caller(r, x->caller, &x->identity);
 	audit_request(r, x->request);
 	audit_rule(r, m, x->rule);
-	audit_upstream(r, m, &x->addr, x->request->url.port);
+	audit_upstream(r, m, &x->addr, x->request->url.port, x->via);
 	r->credential_stripped = x->injection.stripped;
 }
 
@@ -442,6 +443,9 @@ static void decide(struct exchange *x)
 	x->up = upstream_take(x->worker, &place, on_upstream, x, &e);
 	if (x->up) {
 		x->addr = place.addr;
+		x->via = config_parent_for(x->snapshot->config, x->route.host);
+		if (x->via && config_parent_spares(x->via, &x->addr))
+			x->via = NULL;
 		exchange_goto(x, EXCHANGE_RECORD);
 	} else if (e.reason != REASON_NONE) {
 		fail_with(x, &e);
@@ -470,6 +474,7 @@ static bool resolve(struct exchange *x)
 static void resolved(struct exchange *x)
 {
 	/* A retry has its start record already. */
+	x->via = x->route.via;
 	exchange_goto(x, x->recorded ? EXCHANGE_DIAL : EXCHANGE_RECORD);
 }
 
@@ -536,7 +541,7 @@ static bool dial(struct exchange *x)
 
 	if (x->connected)
 		return true;
-	if (x->route.dial || x->route.stream)
+	if (route_is_connecting(&x->route))
 		return false;
 	if (route_connect(&x->route, x->request->url.scheme == SCHEME_HTTPS, x->identity.sandbox,
 			  &e) < 0)

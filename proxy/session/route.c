@@ -1,13 +1,14 @@
 /*
- * See route.h. Invariant 3 lives here: the addresses given to dial_start are exactly those that
- * policy_check_addr admitted, from one resolution.
+ * See route.h. Invariant 3 lives here: the addresses given to dial_start or parent_start are
+ * exactly those that policy_check_addr admitted, from one resolution.
  */
 #include "proxy/session/route.h"
 
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
+
+#include "proxy/session/own_listener.h"
+#include "proxy/session/parent.h"
 
 static const struct str ALPN_H1 = {"\x08http/1.1", 9};
 
@@ -32,72 +33,15 @@ void route_clear(struct route *r)
 	if (r->question)
 		resolve_cancel(r->question);
 	dial_cancel(r->dial);
+	parent_cancel(r->parent);
 	stream_close(r->stream);
 	timer_clear(&r->timer);
 	free(r->session_key);
 	r->question = NULL;
 	r->dial = NULL;
+	r->parent = NULL;
 	r->stream = NULL;
 	r->session_key = NULL;
-}
-
-/* Does fd listen where a connection to a would arrive? */
-static bool listens_at(int fd, const struct ipaddr *a, uint16_t port)
-{
-	static const uint8_t any[16];
-	struct sockaddr_storage ss = {0};
-	socklen_t len = sizeof(ss);
-	const void *at;
-	uint16_t bound;
-	size_t n;
-
-	if (getsockname(fd, (struct sockaddr *)&ss, &len) < 0)
-		return false;
-	if (ss.ss_family == AF_INET) {
-		at = &((const struct sockaddr_in *)&ss)->sin_addr;
-		bound = ntohs(((const struct sockaddr_in *)&ss)->sin_port);
-		n = 4;
-	} else if (ss.ss_family == AF_INET6) {
-		at = &((const struct sockaddr_in6 *)&ss)->sin6_addr;
-		bound = ntohs(((const struct sockaddr_in6 *)&ss)->sin6_port);
-		n = 16;
-	} else {
-		return false;
-	}
-	return bound == port && (memcmp(at, any, n) == 0 ||
-				 (n == (a->family == 4 ? 4 : 16) && memcmp(at, a->b, n) == 0));
-}
-
-/* Does a lead back to this host? */
-static bool is_here(const struct ipaddr *a, const struct ipaddr *own, size_t own_n)
-{
-	static const uint8_t zero[15];
-
-	if (a->family == 4 ? a->b[0] == 127 || a->b[0] == 0
-			   : memcmp(a->b, zero, sizeof(zero)) == 0 && a->b[15] <= 1)
-		return true;
-	for (size_t i = 0; i < own_n; i++)
-		if (ipaddr_eq(a, &own[i]))
-			return true;
-	return false;
-}
-
-/* Is it one of our own listeners? No range of a rule opens those: through itself stile would lead
- * from one listener to another, and from one policy to another. The kernel is asked only where an
- * address leads back here, which a rule has to have opened. */
-static bool is_own_listener(const struct worker *w, const struct ipaddr *a, uint16_t port,
-			    const struct ipaddr *own, size_t own_n)
-{
-	struct ipaddr v4 = *a;
-
-	(void)ipaddr_embedded_v4(a, 0, &v4);
-	if (!is_here(a, own, own_n) && !is_here(&v4, own, own_n))
-		return false;
-	for (size_t i = 0; i < w->listeners_n; i++)
-		if (listens_at(w->listeners[i].fd, a, port) ||
-		    listens_at(w->listeners[i].fd, &v4, port))
-			return true;
-	return false;
 }
 
 static int judge_one(struct route *r, const struct ipaddr *a, const struct ipaddr *own,
@@ -109,6 +53,21 @@ static int judge_one(struct route *r, const struct ipaddr *a, const struct ipadd
 		return err_reason(e, REASON_ADDRESS_DENIED,
 				  "port %u there is stile itself (no rule opens that)", r->port);
 	return 0;
+}
+
+/* What `no_proxy` names by its address is dialled, and then nothing else of that host: one request
+ * goes one way. */
+static void spare_some(struct route *r)
+{
+	struct resolved direct = {.n = 0};
+
+	for (size_t i = 0; r->via && i < r->judged.n; i++)
+		if (config_parent_spares(r->via, &r->judged.addrs[i]))
+			direct.addrs[direct.n++] = r->judged.addrs[i];
+	if (direct.n == 0)
+		return;
+	r->judged = direct;
+	r->via = NULL;
 }
 
 /* Drops what the rule does not admit; the first refusal is told when nothing is left. */
@@ -133,8 +92,10 @@ static int judge(struct route *r, const struct resolved *found, struct err *e)
 		else if (first.reason == REASON_NONE)
 			first = why;
 	}
-	if (r->judged.n > 0)
+	if (r->judged.n > 0) {
+		spare_some(r);
 		return 0;
+	}
 	if (first.reason == REASON_NONE)
 		return err_reason(e, REASON_DNS_FAILED, "%s has no address", r->host->text);
 	return err_reason(e, REASON_ADDRESS_DENIED, "%s", first.text);
@@ -158,6 +119,11 @@ int route_resolve(struct route *r, struct err *e)
 	uint64_t timeout = r->snapshot->config->limits.dns_ms;
 
 	r->at_us = loop_now_us(r->worker->loop);
+	r->via = config_parent_for(r->snapshot->config, r->host);
+	if (config_sends_name(r->snapshot->config, r->host)) {
+		r->judged.n = 0;
+		return 1;
+	}
 	switch (resolve_start(r->worker->resolver, r->host, timeout, on_resolved, r, &found,
 			      &r->question, e)) {
 	case RESOLVE_DONE: return judge(r, &found, e) < 0 ? -1 : 1;
@@ -225,6 +191,36 @@ static void on_plain_event(void *arg, unsigned events)
 	(void)events;
 }
 
+/* A connection that leads to the origin is there. */
+static void proceed(struct route *r)
+{
+	struct err e = ERR_INIT;
+
+	if (!r->tls) {
+		connected(r, NULL);
+	} else if (start_tls(r, &e) < 0) {
+		e.reason = REASON_INTERNAL_ERROR;
+		connected(r, &e);
+	}
+}
+
+static void on_parent(void *arg, struct stream *s, const struct ipaddr *addr, const struct err *why)
+{
+	struct route *r = arg;
+
+	r->parent = NULL;
+	r->connect_us = loop_clock_us(r->worker->loop) - r->at_us;
+	if (!s) {
+		r->on_connected(r->arg, NULL, why);
+		return;
+	}
+	if (addr)
+		r->addr = *addr;
+	r->stream = s;
+	stream_set_owner(s, on_plain_event, r);
+	proceed(r);
+}
+
 static void on_dialled(void *arg, int fd, const struct ipaddr *addr, const struct err *why)
 {
 	struct route *r = arg;
@@ -242,12 +238,7 @@ static void on_dialled(void *arg, int fd, const struct ipaddr *addr, const struc
 		r->on_connected(r->arg, NULL, &e);
 		return;
 	}
-	if (!r->tls)
-		connected(r, NULL);
-	else if (start_tls(r, &e) < 0) {
-		e.reason = REASON_INTERNAL_ERROR;
-		connected(r, &e);
-	}
+	proceed(r);
 }
 
 /* A TLS session may be resumed only where the same sandbox would make the same connection. */
@@ -265,12 +256,34 @@ static int make_session_key(struct route *r, struct str sandbox)
 	return r->session_key ? 0 : -1;
 }
 
+static int start_parent(struct route *r, struct err *e)
+{
+	struct parent_options o = {
+		.worker = r->worker,
+		.snapshot = r->snapshot,
+		.host = r->host,
+		.judged = &r->judged,
+		.done = on_parent,
+		.arg = r,
+		.port = r->port,
+	};
+
+	return parent_start(&o, &r->parent, e);
+}
+
+bool route_is_connecting(const struct route *r)
+{
+	return r->dial || r->parent || r->stream;
+}
+
 int route_connect(struct route *r, bool tls, struct str sandbox, struct err *e)
 {
 	r->tls = tls;
 	r->at_us = loop_now_us(r->worker->loop);
 	if (tls && make_session_key(r, sandbox) < 0)
 		return err_reason(e, REASON_INTERNAL_ERROR, "out of memory");
+	if (r->via)
+		return start_parent(r, e);
 	if (dial_start(r->worker->loop, r->judged.addrs, r->judged.n, r->port,
 		       r->snapshot->config->limits.dial_ms, on_dialled, r, &r->dial, e) < 0) {
 		if (e)

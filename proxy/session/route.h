@@ -1,7 +1,8 @@
 /*
- * The way to one origin under one rule: resolve, judge every answer, then dial a judged address
- * and, for https, bring TLS up. In two steps, because the record of the decision is written between
- * them. Nothing here looks a name up before route_resolve, and nothing dials before route_connect.
+ * The way to one origin under one rule: resolve, judge every answer, then dial a judged address (or
+ * have upstream.proxy connect to it) and, for https, bring TLS up. In two steps, because the record
+ * of the decision is written between them. Nothing here looks a name up before route_resolve, and
+ * nothing dials before route_connect.
  */
 #ifndef STILE_PROXY_SESSION_ROUTE_H
 #define STILE_PROXY_SESSION_ROUTE_H
@@ -19,14 +20,16 @@ struct route {
 	/* owned */
 	struct resolve *question;
 	struct dial *dial;
+	struct parent *parent;
 	struct stream *stream; /* while its TLS comes up */
 	char *session_key;
 	struct timer timer;
 	/* plain */
 	uint16_t port;
 	bool tls;
-	struct resolved judged; /* what survived */
-	struct ipaddr addr;	/* where it leads, once connected */
+	const struct config_parent *via; /* the snapshot's upstream.proxy; NULL: dialled directly */
+	struct resolved judged;		 /* what survived; none when `via` is told the name */
+	struct ipaddr addr; /* where it leads, once connected; none when `via` was told the name */
 	int64_t at_us;
 	int64_t dns_us, connect_us, tls_us; /* RECORD_MS_NONE until it happened */
 	/* From the loop, never from inside a call. e: NULL when it went well. */
@@ -40,7 +43,9 @@ int route_init(struct route *r, struct worker *w, struct snapshot *s, const stru
 void route_clear(struct route *r); /* cancels what is under way; accepts a zeroed route */
 /* 1: judged already; 0: on_judged will be called; -1: failed (dns_failed, address_denied, ...). */
 int route_resolve(struct route *r, struct err *e) ATTR_NODISCARD;
-/* 0: on_connected will be called (the stream is the callee's then); -1: failed at once. */
+bool route_is_connecting(const struct route *r);
+/* 0: on_connected will be called (the stream is the callee's then, and may hold bytes of the origin
+ * already); -1: failed at once. */
 int route_connect(struct route *r, bool tls, struct str sandbox, struct err *e) ATTR_NODISCARD;
 
 #endif

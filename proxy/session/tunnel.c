@@ -36,6 +36,7 @@ struct tunnel {
 	struct tunnel *next, *prev; /* worker->tunnels */
 	const struct caller *caller;
 	const struct rule *rule;
+	const struct config_parent *via; /* of the snapshot */
 	struct stream *(*on_ready)(void *arg);
 	void (*on_end)(void *arg, bool opened, const struct err *e);
 	void *arg;
@@ -53,6 +54,7 @@ struct tunnel {
 	bool opened;
 	int64_t begun_us;
 	uint64_t early_bytes; /* went out before the splice */
+	uint64_t early_bytes_in;
 	uint64_t bytes_out, bytes_in;
 	struct ipaddr addr;
 	int64_t dns_us, connect_us; /* the route's, when it is gone */
@@ -75,7 +77,7 @@ static void fill(struct tunnel *t, struct record *r, struct audit_mem *m, enum r
 	audit_caller(r, t->caller, &t->identity);
 	audit_target(r, t->scheme, &t->host, t->port);
 	audit_rule(r, m, t->rule);
-	audit_upstream(r, m, &t->addr, t->port);
+	audit_upstream(r, m, &t->addr, t->port, t->via);
 	r->tls_sni = str_from_c(t->sni);
 	r->ech = t->ech;
 }
@@ -123,7 +125,7 @@ static uint64_t record_last(struct tunnel *t)
 		audit_decision(&r, true, REASON_NONE);
 		r.has_bytes = true;
 		r.bytes_out = t->bytes_out + t->early_bytes;
-		r.bytes_in = t->bytes_in;
+		r.bytes_in = t->bytes_in + t->early_bytes_in;
 		audit_error(&r, &e);
 	} else {
 		audit_decision(&r, false, e.reason);
@@ -307,18 +309,26 @@ static void relay(struct tunnel *t)
 		fail(t, &e);
 }
 
-/* What the client sent behind its CONNECT goes out first; then both sockets are bare. */
+/* What is buffered at `from`, as far as `to` has room. */
+static size_t move(struct stream *from, struct stream *to)
+{
+	struct str early = stream_data(from);
+
+	if (early.n > stream_room(to))
+		early.n = stream_room(to);
+	stream_write(to, early);
+	stream_consume(from, early.n);
+	return early.n;
+}
+
+/* What the client sent behind its CONNECT goes out first, and what came in behind the answer of
+ * upstream.proxy goes back; then both sockets are bare. */
 static void prime(struct tunnel *t)
 {
-	struct str early = stream_data(t->client_side);
-
-	if (early.n > stream_room(t->origin_side))
-		early.n = stream_room(t->origin_side);
-	stream_write(t->origin_side, early);
-	t->early_bytes += early.n;
-	stream_consume(t->client_side, early.n);
-	if (stream_data(t->client_side).n == 0 && stream_pending(t->origin_side) == 0 &&
-	    stream_pending(t->client_side) == 0)
+	t->early_bytes += move(t->client_side, t->origin_side);
+	t->early_bytes_in += move(t->origin_side, t->client_side);
+	if (stream_data(t->client_side).n == 0 && stream_data(t->origin_side).n == 0 &&
+	    stream_pending(t->origin_side) == 0 && stream_pending(t->client_side) == 0)
 		relay(t);
 }
 
@@ -391,6 +401,7 @@ static void on_judged(void *arg, const struct err *e)
 		fail(t, e);
 		return;
 	}
+	t->via = t->route->via;
 	tunnel_goto(t, TUNNEL_RECORD);
 	ticket = record_start(t);
 	t->recorded = ticket != 0;

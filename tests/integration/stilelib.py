@@ -30,7 +30,7 @@ SANITIZER_REPORT = re.compile(r"(Address|Leak|Thread|UndefinedBehavior)Sanitizer
 PAIRS = {"request.start": "request.end", "tunnel.start": "tunnel.end"}
 KEYS = ["time", "event", "id", "sandbox", "client", "listener", "method", "scheme", "host", "port", "path",
         "query", "http", "decision", "reason", "rule", "rule_at", "policy", "policy_version", "credential",
-        "credential_stripped", "upstream", "status", "bytes_out", "bytes_in", "ms", "tls", "error",
+        "credential_stripped", "upstream", "via", "status", "bytes_out", "bytes_in", "ms", "tls", "error",
         "error_detail"]
 
 

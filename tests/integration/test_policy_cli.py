@@ -118,7 +118,7 @@ def test_warnings(cli, rules, warned):
 def test_a_credential_that_no_rule_uses_is_a_warning(cli):
     text = "version: 1\ncredentials: {t: {from: {env: T}, as: bearer}}\npolicies: {default: {rules: [{allow: a.test}]}}\n"
     r = cli("check", config(cli, text), code=0)
-    assert "warning: no rule uses the credential `t`" in r.stderr
+    assert "warning: nothing uses the credential `t`" in r.stderr
 
 
 def test_check_opens_what_is_trusted(cli):

@@ -54,6 +54,7 @@ static struct record full_record(void)
 		.credential = STR("c"),
 		.credential_stripped = true,
 		.upstream = STR("1.2.3.4:443"),
+		.via = STR("p.test:3128"),
 		.status = 200,
 		.has_bytes = true,
 		.bytes_out = 0,
@@ -86,7 +87,8 @@ static void test_whole_line(void **state)
 		"\"query\":\"a=1&token=[redacted]\",\"http\":\"1.1\",\"decision\":\"allow\","
 		"\"reason\":\"upstream_closed\",\"rule\":\"r\",\"rule_at\":\"f:1\","
 		"\"policy\":\"default\",\"policy_version\":\"7\",\"credential\":\"c\","
-		"\"credential_stripped\":true,\"upstream\":\"1.2.3.4:443\",\"status\":200,"
+		"\"credential_stripped\":true,\"upstream\":\"1.2.3.4:443\","
+		"\"via\":\"p.test:3128\",\"status\":200,"
 		"\"bytes_out\":0,\"bytes_in\":99,\"ms\":{\"dns\":1.234,\"connect\":1.5,\"tls\":2,"
 		"\"first_byte\":0,\"total\":1000.001},\"tls\":{\"sni\":\"a.test\",\"version\":\"1."
 		"3\","
@@ -135,7 +137,7 @@ static void test_readme_keys(void **state)
 		}
 	}
 	fclose(f);
-	assert_int_equal(keys, 29);
+	assert_int_equal(keys, 30);
 }
 
 static void test_absent(void **state)
@@ -237,7 +239,7 @@ static void test_bound(void **state)
 			assert_ptr_equal(strchr(out.data + 7, '\n'), out.data + out.len - 1);
 			back = json_loads(out.data + 7, JSON_ALLOW_NUL, NULL);
 			assert_non_null(back);
-			assert_int_equal(json_object_size(back), 29);
+			assert_int_equal(json_object_size(back), 30);
 			json_decref(back);
 		}
 	}

@@ -352,7 +352,7 @@ static void test_credentials(void **state)
 		 {"6:33: `credential` with a tcp:// target, where nothing can be added"}},
 		{CRED_RULE("{allow: a.test, credential: }"), {"`credential` has no value"}},
 		{TOP "credentials: {t: {from: {env: T}, as: bearer}}\n",
-		 {"3:15: warning: no rule uses the credential `t`"}},
+		 {"3:15: warning: nothing uses the credential `t`"}},
 		{TOP "credentials: {}\n", {"3:14: `credentials` must be a map with at least one"}},
 		{TOP "credentials: [t]\n", {"3:14: `credentials` must be a map with at least"}},
 		{CRED(""), {"credential `t` must be a map"}},
