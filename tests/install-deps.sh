@@ -8,7 +8,8 @@ build="gcc make pkg-config libc6-dev libevent-dev libssl-dev libyaml-dev libc-ar
  libjansson-dev libpsl-dev libseccomp-dev bubblewrap ca-certificates"
 test="libcmocka-dev python3 python3-pytest python3-pytest-xdist python3-requests python3-aiohttp
  python3-cryptography python3-yaml python3-h11 curl wget git nodejs
- default-jdk-headless openssl iproute2 strace procps tinyproxy-bin util-linux man-db"
+ default-jdk-headless golang-go
+ python3-httpx python3-pip openssl iproute2 strace procps tinyproxy-bin util-linux man-db"
 lint="clang clang-tidy clang-format cppcheck libclang-rt-14-dev llvm"
 fuzz="clang libclang-rt-14-dev llvm python3 python3-h11 nodejs"
 bench="python3 python3-cryptography squid-openssl tinyproxy-bin"
@@ -32,6 +33,7 @@ for p in $want; do
 		case $p in
 		nodejs) tool=node ;;
 		default-jdk-headless) tool=javac ;;
+		golang-go) tool=go ;;
 		*) tool= ;;
 		esac
 		[ -n "$tool" ] && command -v "$tool" >/dev/null && continue

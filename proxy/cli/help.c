@@ -66,6 +66,17 @@ const struct cli_command cli_commands[] = {
 	 "  --proxy URL        env: where the client finds the proxy (default: the first "
 	 "listener)\n"
 	 "  --export           env: for a shell, instead of NAME=VALUE\n"},
+	{"doctor", cmd_doctor, "doctor [-c FILE] [--allowed URL] [--denied URL] [--client NAME]...",
+	 "try each client that is installed, from inside",
+	 "  -c FILE            the configuration, for an allowed URL\n"
+	 "  --allowed URL      what must be answered (default: the first https URL that is "
+	 "allowed)\n"
+	 "  --denied URL       what must be refused (default: https://doctor.invalid/)\n"
+	 "  --client NAME      only this one; may be repeated\n"
+	 "Run it where the clients run: `stile run -- stile doctor`, or in the container. Exit 1 "
+	 "if "
+	 "one of\n"
+	 "them is not answered, or not refused.\n"},
 	{"help", cmd_help, "help [CMD|yaml]", "help on a command, or every key of the YAML", ""},
 	{NULL, NULL, NULL, NULL, NULL},
 };

@@ -31,7 +31,7 @@ _stile_command_at()
 _stile()
 {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
-	local commands="run serve check explain test log ca help"
+	local commands="run serve check explain test log ca doctor help"
 	local events="request.start request.end request.deny tunnel.start tunnel.end tunnel.deny
 		dns.deny proxy.start proxy.stop policy.load policy.reject"
 	local methods="GET HEAD POST PUT PATCH DELETE OPTIONS CONNECT"
@@ -63,12 +63,13 @@ _stile()
 		;;
 	--event) _stile_words "$events"; return ;;
 	--decision) _stile_words "allow deny"; return ;;
+	--client) _stile_words "curl wget git pip node npm go cargo java deno bun apt"; return ;;
 	--env)
 		# shellcheck disable=SC2207
 		COMPREPLY=($(compgen -v -- "$cur"))
 		return
 		;;
-	--allow | --policy | --host | --reason | --since | --proxy) return ;;
+	--allow | --policy | --host | --reason | --since | --proxy | --allowed | --denied) return ;;
 	esac
 	case ${COMP_WORDS[1]} in
 	run)
@@ -100,6 +101,7 @@ _stile()
 			_stile_words "-c -o --java --dir --proxy --export"
 		fi
 		;;
+	doctor) _stile_words "-c --allowed --denied --client" ;;
 	help) _stile_words "$commands yaml" ;;
 	esac
 }

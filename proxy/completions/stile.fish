@@ -1,6 +1,6 @@
 # fish completion for stile(1)
 
-set -l commands run serve check explain test log ca help
+set -l commands run serve check explain test log ca doctor help
 set -l events request.start request.end request.deny tunnel.start tunnel.end tunnel.deny \
     dns.deny proxy.start proxy.stop policy.load policy.reject
 
@@ -14,9 +14,10 @@ complete -c stile -n "not __fish_seen_subcommand_from $commands" -a explain -d '
 complete -c stile -n "not __fish_seen_subcommand_from $commands" -a test -d "Run the policies' own tests"
 complete -c stile -n "not __fish_seen_subcommand_from $commands" -a log -d 'Read and filter the audit log'
 complete -c stile -n "not __fish_seen_subcommand_from $commands" -a ca -d 'The interception CA'
+complete -c stile -n "not __fish_seen_subcommand_from $commands" -a doctor -d 'Try each client that is installed, from inside'
 complete -c stile -n "not __fish_seen_subcommand_from $commands" -a help -d 'Help on a command'
 
-for command in run serve check explain test ca
+for command in run serve check explain test ca doctor
     complete -c stile -n "__fish_seen_subcommand_from $command" -s c -r -F -d 'The configuration'
 end
 
@@ -45,5 +46,9 @@ complete -c stile -n '__fish_seen_subcommand_from ca' -l java -d 'A trust store 
 complete -c stile -n '__fish_seen_subcommand_from ca' -l dir -x -a '(__fish_complete_directories)' -d 'The folder of all forms'
 complete -c stile -n '__fish_seen_subcommand_from ca' -l proxy -x -d 'Where the client finds the proxy'
 complete -c stile -n '__fish_seen_subcommand_from ca' -l export -d 'For a shell'
+
+complete -c stile -n '__fish_seen_subcommand_from doctor' -l allowed -x -d 'What must be answered'
+complete -c stile -n '__fish_seen_subcommand_from doctor' -l denied -x -d 'What must be refused'
+complete -c stile -n '__fish_seen_subcommand_from doctor' -l client -x -a 'curl wget git pip node npm go cargo java deno bun apt' -d 'Only this one'
 
 complete -c stile -n '__fish_seen_subcommand_from help' -a "$commands yaml"

@@ -214,7 +214,7 @@ def test_every_command_is_documented():
     assert re.findall(r"^complete -c stile .* -a (\w+) -d", fish, re.M) == named
 
 
-@pytest.mark.parametrize("command", ["run", "serve", "check", "explain", "test", "log", "ca", "help"])
+@pytest.mark.parametrize("command", ["run", "serve", "check", "explain", "test", "log", "ca", "doctor", "help"])
 def test_every_flag_is_documented(command):
     known = flags(command)
     assert known or command == "help"
@@ -225,7 +225,7 @@ def test_every_flag_is_documented(command):
 
 
 def test_the_list_of_commands_above_is_whole():
-    assert commands() == ["run", "serve", "check", "explain", "test", "log", "ca", "help"]
+    assert commands() == ["run", "serve", "check", "explain", "test", "log", "ca", "doctor", "help"]
 
 
 @pytest.mark.parametrize("shell, file", [("bash", "stile.bash"), ("zsh", "_stile"), ("fish", "stile.fish")])
