@@ -51,6 +51,7 @@ struct config_parent {
 	size_t direct_n, direct_ranges_n;
 	struct host host;
 	uint16_t port;
+	bool tls;     /* https:// */
 	bool by_name; /* `send: name` */
 };
 

@@ -8,7 +8,8 @@
 
 #include "policy/load.h"
 
-static int read_scheme(struct loader *l, const struct yaml_node *node, struct str *s)
+static int read_scheme(struct loader *l, const struct yaml_node *node, struct str *s,
+		       struct config_parent *p)
 {
 	ptrdiff_t at = str_find(*s, ':');
 	struct str word = at < 0 ? *s : str_head(*s, (size_t)at);
@@ -18,9 +19,10 @@ static int read_scheme(struct loader *l, const struct yaml_node *node, struct st
 			  "the proxy needs a scheme (write http://HOST:PORT)");
 		return -1;
 	}
-	if (!str_eq_nocase(word, STR("http"))) {
+	p->tls = str_eq_nocase(word, STR("https"));
+	if (!p->tls && !str_eq_nocase(word, STR("http"))) {
 		fault_add(l->f, node->line, node->col,
-			  "`%.*s` is no scheme of a proxy that stile speaks to (http alone)",
+			  "`%.*s` is no scheme of a proxy that stile speaks to (http, https)",
 			  SHOW(word));
 		return -1;
 	}
@@ -46,7 +48,7 @@ static void read_url(struct loader *l, const struct yaml_node *node, struct conf
 			"`proxy: {url: ..., credential: NAME}`)");
 		return;
 	}
-	if (read_scheme(l, node, &s) < 0)
+	if (read_scheme(l, node, &s, p) < 0)
 		return;
 	if (s.n > 0 && s.p[s.n - 1] == '/')
 		s = str_head(s, s.n - 1);

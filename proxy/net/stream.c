@@ -291,6 +291,7 @@ static void free_stream(void *obj)
 	struct stream *s = obj;
 
 	SSL_free(s->ssl);
+	SSL_free(s->outer);
 	free_in(s);
 	free_out(s);
 	free(s->pre);

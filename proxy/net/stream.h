@@ -42,7 +42,8 @@ void stream_reset(struct stream *s);
 
 /* From here on the bytes are TLS; takes ssl over. Input that is already buffered is fed to the
  * handshake, so a ClientHello may have been looked at before. The handshake starts now;
- * STREAM_HANDSHAKED or STREAM_ERROR follows. */
+ * STREAM_HANDSHAKED or STREAM_ERROR follows. Where TLS is up already, this one runs within it (once
+ * more and not deeper): to an origin through an https:// proxy. */
 int stream_start_tls(struct stream *s, SSL *ssl, struct err *e) ATTR_NODISCARD;
 SSL *stream_ssl(const struct stream *s); /* borrowed; NULL without TLS */
 

@@ -14,6 +14,7 @@
 struct stream {
 	/* owned */
 	SSL *ssl;
+	SSL *outer; /* TLS within TLS: ssl's bytes go through this one; NULL: through the socket */
 	unsigned char *in;  /* when lent: the loop's read buffer, not owned */
 	unsigned char *pre; /* bytes that came before TLS began, for the handshake */
 	unsigned char *out; /* what the kernel did not take; for TLS, records */

@@ -17,7 +17,7 @@
 #define BURST_RECORD_BYTES 4096
 #define BURST_IDLE_US	   1000000
 
-static BIO_METHOD *bio_method;
+static BIO_METHOD *bio_method, *nested_method;
 static pthread_once_t bio_once = PTHREAD_ONCE_INIT;
 
 static int take_pre(struct stream *s, char *buf, size_t n)
@@ -44,7 +44,7 @@ static int bio_read(BIO *b, char *buf, int size)
 	BIO_clear_retry_flags(b);
 	if (size <= 0)
 		return 0;
-	if (s->pre)
+	if (s->pre && !s->outer)
 		return take_pre(s, buf, (size_t)size);
 	if (s->socket_eof)
 		return 0;
@@ -95,14 +95,58 @@ static long bio_ctrl(BIO *b, int cmd, long num, void *ptr)
 	return 0;
 }
 
-static void make_method(void)
+/* The same two for TLS within TLS. An end of the outer one, however it came, is to the inner one an
+ * end of the connection. */
+static int nested_read(BIO *b, char *buf, int size)
 {
-	bio_method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "stream");
-	if (!bio_method)
-		return;
-	BIO_meth_set_read(bio_method, bio_read);
-	BIO_meth_set_write(bio_method, bio_write);
-	BIO_meth_set_ctrl(bio_method, bio_ctrl);
+	struct stream *s = BIO_get_data(b);
+	size_t got = 0;
+	int r;
+
+	BIO_clear_retry_flags(b);
+	if (size <= 0)
+		return 0;
+	if (s->pre)
+		return take_pre(s, buf, (size_t)size);
+	r = SSL_read_ex(s->outer, buf, (size_t)size, &got);
+	if (r == 1)
+		return (int)got;
+	switch (SSL_get_error(s->outer, r)) {
+	case SSL_ERROR_WANT_READ:
+	case SSL_ERROR_WANT_WRITE: BIO_set_retry_read(b); return -1;
+	case SSL_ERROR_ZERO_RETURN: s->socket_eof = true; return 0;
+	default: s->socket_eof = true; return -1;
+	}
+}
+
+static int nested_write(BIO *b, const char *buf, int n)
+{
+	struct stream *s = BIO_get_data(b);
+	size_t written = 0;
+
+	BIO_clear_retry_flags(b);
+	if (n <= 0 || s->write_failed)
+		return n;
+	return SSL_write_ex(s->outer, buf, (size_t)n, &written) == 1 ? (int)written : -1;
+}
+
+static BIO_METHOD *make_method(const char *name, int (*do_read)(BIO *, char *, int),
+			       int (*do_write)(BIO *, const char *, int))
+{
+	BIO_METHOD *m = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, name);
+
+	if (m) {
+		BIO_meth_set_read(m, do_read);
+		BIO_meth_set_write(m, do_write);
+		BIO_meth_set_ctrl(m, bio_ctrl);
+	}
+	return m;
+}
+
+static void make_methods(void)
+{
+	bio_method = make_method("stream", bio_read, bio_write);
+	nested_method = make_method("stream within TLS", nested_read, nested_write);
 }
 
 int stream_start_tls(struct stream *s, SSL *ssl, struct err *e)
@@ -110,8 +154,9 @@ int stream_start_tls(struct stream *s, SSL *ssl, struct err *e)
 	size_t n = s->in_end - s->in_start;
 	BIO *b;
 
-	pthread_once(&bio_once, make_method);
-	b = bio_method ? BIO_new(bio_method) : NULL;
+	pthread_once(&bio_once, make_methods);
+	b = bio_method && nested_method && !s->outer ? BIO_new(s->ssl ? nested_method : bio_method)
+						     : NULL;
 	if (n > 0)
 		s->pre = malloc(n);
 	if (!b || (n > 0 && !s->pre)) {
@@ -127,8 +172,10 @@ int stream_start_tls(struct stream *s, SSL *ssl, struct err *e)
 	BIO_set_data(b, s);
 	BIO_set_init(b, 1);
 	SSL_set_bio(ssl, b, b);
+	s->outer = s->ssl;
 	s->ssl = ssl;
 	s->handshaking = true;
+	s->tls_up = false;
 	s->bytes_in = s->bytes_out = 0;
 	stream_schedule(s);
 	return 0;
@@ -286,10 +333,13 @@ void stream_tls_close_notify(struct stream *s)
 {
 	ERR_clear_error();
 	SSL_shutdown(s->ssl); /* appends the alert to out */
+	if (s->outer)
+		SSL_shutdown(s->outer);
 	ERR_clear_error();
 }
 
 bool stream_tls_has_pending(const struct stream *s)
 {
-	return s->tls_up && s->tls_more && (s->pre || SSL_has_pending(s->ssl));
+	return s->tls_up && s->tls_more &&
+	       (s->pre || SSL_has_pending(s->ssl) || (s->outer && SSL_has_pending(s->outer)));
 }

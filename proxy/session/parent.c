@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 
+#include "certs/trust.h"
 #include "proxy/credentials/inject.h"
 #include "proxy/http/h1.h"
 #include "proxy/net/dial.h"
@@ -14,6 +15,7 @@
 enum parent_state {
 	PARENT_RESOLVE, /* the proxy's own name */
 	PARENT_DIAL,
+	PARENT_TLS,
 	PARENT_ANSWER, /* to the CONNECT */
 	PARENT_DONE,
 };
@@ -84,6 +86,7 @@ static void on_timer(void *arg)
 	static const char *const doing[] = {
 		[PARENT_RESOLVE] = "could not be found",
 		[PARENT_DIAL] = "could not be connected to",
+		[PARENT_TLS] = "did not finish its TLS handshake",
 		[PARENT_ANSWER] = "did not answer the CONNECT",
 		[PARENT_DONE] = "is gone",
 	};
@@ -261,6 +264,7 @@ static void ask(struct parent *p)
 		p->state = PARENT_ANSWER;
 		p->scan = (struct h1_scan){.response = true};
 		p->interim = 0;
+		stream_set_owner(p->s, on_stream, p);
 		stream_write(p->s, strbuf_str(&b));
 	}
 	strbuf_wipe(&b);
@@ -269,6 +273,38 @@ static void ask(struct parent *p)
 }
 
 /* ---- connecting ---- */
+
+static void on_tls(void *arg, unsigned events)
+{
+	struct parent *p = arg;
+	struct err why = ERR_INIT, e = ERR_INIT;
+
+	if (events & STREAM_HANDSHAKED) {
+		ask(p);
+	} else if (events & (STREAM_ERROR | STREAM_EOF)) {
+		(void)trust_explain(stream_ssl(p->s), &why);
+		(void)err_reason(&e, REASON_PROXY_UNREACHABLE, "the upstream proxy: %s", why.text);
+		fail(p, &e);
+	}
+}
+
+static int start_tls(struct parent *p, struct err *e)
+{
+	static const struct str alpn = {"\x08http/1.1", 9};
+	const struct host *h = &p->proxy->host;
+	char key[LIMIT_HOST_BYTES + 32];
+	struct strbuf b;
+	SSL *ssl;
+
+	strbuf_init_fixed(&b, key, sizeof(key));
+	strbuf_addf(&b, "proxy|%s", p->proxy->text);
+	if (trust_client_new(p->o.snapshot->trust, h->text, h->kind == HOST_NAME ? NULL : h->addr.b,
+			     h->kind == HOST_IPV4 ? 4 : 16, alpn, strbuf_str(&b), &ssl, e) < 0)
+		return -1;
+	p->state = PARENT_TLS;
+	stream_set_owner(p->s, on_tls, p);
+	return stream_start_tls(p->s, ssl, e);
+}
 
 static void on_dialled(void *arg, int fd, const struct ipaddr *addr, const struct err *why)
 {
@@ -286,10 +322,11 @@ static void on_dialled(void *arg, int fd, const struct ipaddr *addr, const struc
 		fail(p, &e);
 		return;
 	}
-	if (stream_new(p->o.worker->loop, fd, on_stream, p, &p->s, &e) < 0) {
+	if (stream_new(p->o.worker->loop, fd, on_stream, p, &p->s, &e) < 0 ||
+	    (p->proxy->tls && start_tls(p, &e) < 0)) {
 		e.reason = REASON_INTERNAL_ERROR;
 		fail(p, &e);
-	} else {
+	} else if (!p->proxy->tls) {
 		ask(p);
 	}
 }

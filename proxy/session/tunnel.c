@@ -8,6 +8,7 @@
 
 #include "logging/log.h"
 #include "proxy/net/splice.h"
+#include "proxy/net/stream_relay.h"
 #include "proxy/session/audit.h"
 #include "proxy/session/route.h"
 
@@ -25,6 +26,7 @@ struct tunnel {
 	/* owned */
 	struct route *route; /* while it is being opened: a tunnel that runs is kept small */
 	struct splice *splice;
+	struct stream_relay *relay; /* instead, where the origin is behind TLS of upstream.proxy */
 	struct stream *client_side, *origin_side; /* until they are spliced */
 	struct timer life;
 	char *sni;	  /* NULL: none */
@@ -182,6 +184,12 @@ static void finish(struct tunnel *t, bool tell, bool hard)
 		splice_cancel(t->splice, hard);
 		t->splice = NULL;
 	}
+	if (t->relay) {
+		t->bytes_out = stream_relay_bytes_a_to_b(t->relay);
+		t->bytes_in = stream_relay_bytes_b_to_a(t->relay);
+		stream_relay_cancel(t->relay, hard);
+		t->relay = NULL;
+	}
 	if (!t->closed)
 		(void)record_last(t);
 	worker_log_forget(t->worker, &t->waiter);
@@ -260,13 +268,8 @@ static void on_life(void *arg)
 
 /* ---- relay ---- */
 
-static void on_spliced(void *arg, enum splice_end how)
+static void relay_ended(struct tunnel *t, enum splice_end how)
 {
-	struct tunnel *t = arg;
-
-	t->bytes_out = splice_bytes_a_to_b(t->splice);
-	t->bytes_in = splice_bytes_b_to_a(t->splice);
-	t->splice = NULL; /* it has closed both sockets */
 	switch (how) {
 	case SPLICE_DONE: finish(t, true, false); return;
 	case SPLICE_RESET_A:
@@ -280,11 +283,50 @@ static void on_spliced(void *arg, enum splice_end how)
 	}
 }
 
+static void on_spliced(void *arg, enum splice_end how)
+{
+	struct tunnel *t = arg;
+
+	t->bytes_out = splice_bytes_a_to_b(t->splice);
+	t->bytes_in = splice_bytes_b_to_a(t->splice);
+	t->splice = NULL; /* it has closed both sockets */
+	relay_ended(t, how);
+}
+
+static void on_relayed(void *arg, enum splice_end how)
+{
+	struct tunnel *t = arg;
+
+	t->bytes_out = stream_relay_bytes_a_to_b(t->relay);
+	t->bytes_in = stream_relay_bytes_b_to_a(t->relay);
+	t->relay = NULL; /* it has closed both streams */
+	relay_ended(t, how);
+}
+
+/* No descriptor holds the origin's bytes in clear. */
+static void relay_streams(struct tunnel *t)
+{
+	struct stream *a = t->client_side, *b = t->origin_side;
+	struct err e = ERR_INIT;
+
+	t->client_side = t->origin_side = NULL;
+	tunnel_goto(t, TUNNEL_RELAY);
+	timer_arm(&t->life, life_left_ms(t));
+	drop_route(t);
+	if (stream_relay_start(t->worker->loop, a, b, t->snapshot->config->limits.tunnel_idle_ms,
+			       on_relayed, t, &t->relay, &e) < 0)
+		fail(t, &e);
+}
+
 static void relay(struct tunnel *t)
 {
 	struct err e = ERR_INIT;
 	int a, b;
 
+	if (stream_ssl(t->origin_side)) {
+		relay_streams(t);
+		return;
+	}
 	a = stream_detach(t->client_side);
 	if (a < 0) {
 		fail_reason(t, REASON_CLIENT_CLOSED, "the client closed before the tunnel was up");

@@ -1,5 +1,6 @@
 """A proxy for stile to go through, in the test's own hands: it answers CONNECT, honestly or not."""
 
+import select
 import socket
 import ssl
 import threading
@@ -90,21 +91,22 @@ class Parent:
 
 
 def relay(a, b):
-    def copy(source, sink):
-        try:
-            while data := source.recv(65536):
-                sink.sendall(data)
-        except OSError:
-            pass
-        try:
-            if isinstance(sink, ssl.SSLSocket):
-                sink.unwrap().close()
-            else:
-                sink.shutdown(socket.SHUT_WR)
-        except (OSError, ValueError):
-            pass
-
-    back = threading.Thread(target=copy, args=(b, a), daemon=True)
-    back.start()
-    copy(a, b)
-    back.join(TIMEOUT)
+    """Until both have ended. In one thread, as an SSLSocket wants it; neither side may stop reading for long."""
+    ends = {a: b, b: a}
+    while ends:
+        ready = [s for s in ends if isinstance(s, ssl.SSLSocket) and s.pending()]
+        for s in ready or select.select(list(ends), [], [], TIMEOUT)[0]:
+            try:
+                data = s.recv(65536)
+                ends[s].sendall(data)
+            except OSError:
+                data = b""
+            if data:
+                continue
+            try:
+                ends[s].shutdown(socket.SHUT_WR) if not isinstance(ends[s], ssl.SSLSocket) else ends[s].unwrap()
+            except (OSError, ValueError):
+                pass
+            if isinstance(a, ssl.SSLSocket):
+                return  # TLS ends both ways at once here
+            del ends[s]

@@ -462,12 +462,28 @@ static void tls_pair(struct side *c, struct side *s)
 	RUN_UNTIL((c->seen & STREAM_HANDSHAKED) && (s->seen & STREAM_HANDSHAKED));
 }
 
-static void test_tls_both_ways(void **state)
+/* TLS within TLS. */
+static void nested_pair(struct side *c, struct side *s)
+{
+	struct err e = ERR_INIT;
+	SSL *more;
+
+	tls_pair(c, s);
+	c->seen = s->seen = 0;
+	assert_int_equal(stream_start_tls(s->s, server_ssl(), &e), 0);
+	assert_int_equal(stream_start_tls(c->s, client_ssl("origin.test"), &e), 0);
+	RUN_UNTIL((c->seen & STREAM_HANDSHAKED) && (s->seen & STREAM_HANDSHAKED));
+	assert_int_equal(c->got + s->got, 0);
+	/* And no deeper. */
+	more = client_ssl("origin.test");
+	assert_int_equal(stream_start_tls(c->s, more, &e), -1);
+}
+
+static void both_ways(void (*connect_sides)(struct side *c, struct side *s))
 {
 	struct side c, s;
 
-	(void)state;
-	tls_pair(&c, &s);
+	connect_sides(&c, &s);
 	stream_write(c.s, STR("request"));
 	RUN_UNTIL(s.got == 7);
 	stream_write(s.s, STR("an answer"));
@@ -479,16 +495,27 @@ static void test_tls_both_ways(void **state)
 	stream_close(s.s);
 }
 
+static void test_tls_both_ways(void **state)
+{
+	(void)state;
+	both_ways(tls_pair);
+}
+
+static void test_nested_both_ways(void **state)
+{
+	(void)state;
+	both_ways(nested_pair);
+}
+
 /* Four megabytes with a consumer that takes 1000 bytes at a time: every byte, in order, bounded. */
-static void test_tls_bulk_with_slow_consumer(void **state)
+static void bulk_with_slow_consumer(void (*connect_sides)(struct side *c, struct side *s))
 {
 	struct side c, s;
 	size_t total = 4 << 20, sent = 0;
 	uint32_t sum = 0;
 	char *block = malloc(LIMIT_STREAM_OUT_BYTES);
 
-	(void)state;
-	tls_pair(&c, &s);
+	connect_sides(&c, &s);
 	s.leave = 1000;
 	while (s.got < total) {
 		size_t room = stream_room(c.s);
@@ -517,18 +544,58 @@ static void test_tls_bulk_with_slow_consumer(void **state)
 	free(block);
 }
 
-static void test_tls_truncation_is_an_error(void **state)
+static void test_tls_bulk_with_slow_consumer(void **state)
+{
+	(void)state;
+	bulk_with_slow_consumer(tls_pair);
+}
+
+static void test_nested_bulk_with_slow_consumer(void **state)
+{
+	(void)state;
+	bulk_with_slow_consumer(nested_pair);
+}
+
+static void truncation_is_an_error(void (*connect_sides)(struct side *c, struct side *s))
 {
 	struct side c, s;
 
-	(void)state;
-	tls_pair(&c, &s);
+	connect_sides(&c, &s);
 	stream_write(s.s, STR("half"));
 	RUN_UNTIL(c.got == 4);
 	shutdown(stream_fd(s.s), SHUT_WR); /* FIN without close_notify */
 	RUN_UNTIL(c.seen & STREAM_ERROR);
 	assert_true(stream_error_is_tls(c.s));
 	assert_true(stream_was_cut(c.s));
+	stream_close(c.s);
+	stream_close(s.s);
+}
+
+static void test_tls_truncation_is_an_error(void **state)
+{
+	(void)state;
+	truncation_is_an_error(tls_pair);
+}
+
+static void test_nested_truncation_is_an_error(void **state)
+{
+	(void)state;
+	truncation_is_an_error(nested_pair);
+}
+
+/* The outer side is who it is; the inner one is not. */
+static void test_nested_wrong_name_fails(void **state)
+{
+	struct side c, s;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	tls_pair(&c, &s);
+	c.seen = s.seen = 0;
+	assert_int_equal(stream_start_tls(s.s, server_ssl(), &e), 0);
+	assert_int_equal(stream_start_tls(c.s, client_ssl("other.test"), &e), 0);
+	RUN_UNTIL(c.seen & STREAM_ERROR);
+	assert_false(c.seen & STREAM_HANDSHAKED);
 	stream_close(c.s);
 	stream_close(s.s);
 }
@@ -706,11 +773,17 @@ int main(void)
 	};
 	const struct CMUnitTest tls[] = {
 		cmocka_unit_test_setup_teardown(test_tls_both_ways, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_nested_both_ways, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_tls_bulk_with_slow_consumer, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_nested_bulk_with_slow_consumer, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(test_tls_truncation_is_an_error, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_nested_truncation_is_an_error, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(test_tls_after_peeking, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_tls_fed_with_buffered_input, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_tls_wrong_name_fails, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_nested_wrong_name_fails, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_tls_pause_with_pending, setup, teardown),
 	};
 	int failed = cmocka_run_group_tests_name("stream: plain", plain, NULL, NULL);
