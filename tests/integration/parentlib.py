@@ -13,12 +13,13 @@ class Parent:
     the target (names through `names`), bytes are sent as they are and the connection is closed, a function gets the
     socket. `early`: what is sent in one piece with the 200, as if the origin had spoken at once."""
 
-    def __init__(self, answer=None, names=None, context=None, early=b"", greeting=b"HTTP/1.1 200 OK\r\n\r\n"):
+    def __init__(self, answer=None, names=None, context=None, early=b"", greeting=b"HTTP/1.1 200 OK\r\n\r\n",
+                 port=0):
         self.answer, self.names, self.context = answer or (lambda target, head: None), names or {}, context
         self.early, self.greeting = early, greeting
         self.heads: list[bytes] = []
         self.open: list[socket.socket] = []
-        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener = socket.create_server(("127.0.0.1", port))
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self.serve, daemon=True).start()
 

@@ -680,6 +680,26 @@ policies:
         o.close()
 
 
+def test_in_a_sandbox_whose_own_port_is_the_proxy_s(tmp_path):
+    """In the sandbox stile listens at 127.0.0.1:3128, and out here that is another program's place."""
+    try:
+        parent = Parent(port=3128)
+    except OSError:
+        pytest.skip("port 3128 of this machine is taken")
+    o = runlib.Origin(tmp_path)
+    try:
+        (tmp_path / "stile.yaml").write_text(f"""version: 1
+upstream: {{trust: [{o.ca}], hosts: {{allowed.test: 127.0.0.1}}, proxy: "http://127.0.0.1:3128"}}
+policies: {{default: {{rules: [{{allow: "https://allowed.test:{o.port}", addresses: [127.0.0.0/8]}}]}}}}
+""")
+        got = runlib.run(tmp_path, "curl", "-sS", f"https://allowed.test:{o.port}/x")
+        assert got.stdout == "hello from the origin\n", (tmp_path / "run.jsonl").read_text()
+        assert parent.targets == [f"127.0.0.1:{o.port}"]
+    finally:
+        parent.close()
+        o.close()
+
+
 def checked(tmp_path, proxy, more=""):
     (tmp_path / "stile.yaml").write_text(f"version: 1\nupstream:\n  proxy: {proxy}\n{more}"
                                          "policies: {default: {rules: [{allow: a.test}]}}\n")
