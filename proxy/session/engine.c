@@ -225,6 +225,11 @@ int engine_new(const struct engine_options *o, struct engine **ret, struct err *
 	g->ca = ca_ref(o->ca);
 	g->sandbox = o->sandbox ? strdup(o->sandbox) : NULL;
 	g->log_to = o->log_to ? strdup(o->log_to) : NULL;
+	/* Without them the records would go elsewhere, or name nobody. */
+	if ((o->sandbox && !g->sandbox) || (o->log_to && !g->log_to)) {
+		engine_free(g);
+		return err_set(e, "out of memory");
+	}
 	g->workers_n = count_workers(o->config);
 	if (snapshot_new(o->config, &g->snapshot, e) < 0 ||
 	    signer_new(g->ca, LIMIT_LEAF_CACHE, &g->signer, e) < 0 ||

@@ -118,7 +118,7 @@ def failures(function: str, kind: str) -> list[str]:
             return ["EINTR", "ENOSPC", "EIO", "EDQUOT", "short"]
         if kind == "pipe":  # stderr, by which the driver is told of the start
             return []
-        return ["EINTR", "EAGAIN", *(["EPIPE", "short"] if kind == "stream" else [])]
+        return ["EINTR", *(["EAGAIN", "EPIPE", "short"] if kind == "stream" else [])]
     found = FAILURES.get(function, ["EIO", "ENOMEM"])
     if function in ("recv", "recvfrom"):
         return found + (["short", "end"] if kind == "stream" else [])

@@ -22,3 +22,27 @@ torture: test-deps all $(TORTURE_SO)
 torture-asan:
 	@ASAN_OPTIONS=detect_leaks=1:abort_on_error=0:quarantine_size_mb=4 UBSAN_OPTIONS=print_stacktrace=1 \
 		$(MAKE) --no-print-directory BUILD=build-asan OPT="$(ASAN)" torture
+
+# Unit tests again for each allocation of what they test, which then fails. PER_TEST bounds the runs
+# of a test (0: all). Without the layers whose tests have threads and processes of their own.
+PER_TEST ?= 0
+UNIT_TORTURE_LAYERS := logging policy certs http credentials
+UNIT_TORTURE := $(filter-out %/writer_test %/writer_trouble_test,$(foreach \
+	l,$(UNIT_TORTURE_LAYERS),$(TEST_$(l):$(BUILD)/unit/%=$(BUILD)/unit-torture/%)))
+define unit_torture_rules
+$$(TEST_$(1):$$(BUILD)/unit/%=$$(BUILD)/unit-torture/%): $$(BUILD)/unit-torture/%: tests/unit/%.c \
+		tests/torture/alloc.c tests/torture/steady.h $$(call libs,$(1)) | deps
+	@mkdir -p $$(@D)
+	$(Q)$$(CC) $$(CPPFLAGS) $$(PKG_CFLAGS) $$(CFLAGS) -include tests/torture/steady.h -c -o $$@.o $$<
+	$(Q)$$(CC) $$(CPPFLAGS) $$(CFLAGS) -fno-builtin -c -o $$@.alloc.o tests/torture/alloc.c
+	$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) -Wl,--wrap=_cmocka_run_group_tests -o $$@ $$@.o $$@.alloc.o \
+		$$(call libs,$(1)) -lcmocka $$(PKG_LIBS)
+endef
+$(foreach l,$(UNIT_TORTURE_LAYERS),$(eval $(call unit_torture_rules,$(l))))
+
+.PHONY: unit-torture unit-torture-run
+unit-torture: test-deps
+	@$(MAKE) --no-print-directory BUILD=build-asan OPT="$(ASAN)" unit-torture-run
+unit-torture-run: $(UNIT_TORTURE)
+	@printf '%s\n' $(UNIT_TORTURE) | TORTURE_PER_TEST=$(PER_TEST) UBSAN_OPTIONS=print_stacktrace=1 \
+		ASAN_OPTIONS= xargs -P 2 -n 1 nice -n 5
