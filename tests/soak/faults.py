@@ -60,7 +60,8 @@ class Faults:
         self.count = collections.Counter()
         self.revoked = 0  # exchanges in tunnels that ended with their rule
         self.told: list[str] = []  # what began and ended when
-        self.lanes = [self.lane(self.CONFIG), self.lane(self.RESOURCES)]
+        self.lanes = [self.lane(self.CONFIG), self.lane(self.RESOURCES), self.rushes]
+        self.rushed, self.rush_failed = 0, False  # in this round
 
     def lane(self, names: list[str]):
         order: list[str] = []
@@ -157,6 +158,45 @@ class Faults:
             await self.until(self.s.logs.path.exists, "a new log")
 
     CONFIG = ["reload", "reload_broken", "reload_revokes", "reloads", "rotate", "rotate", "rotate_untold", "delete_log"]
+
+    # as many requests as go through
+
+    async def rushes(self) -> None:
+        """The load generator of tests/bench, and its origin, now and then: what clients in Python cannot do."""
+        while not self.s.world.stop():
+            await asyncio.sleep(self.r.uniform(0.5, 3))
+            if self.s.world.stop():
+                break
+            self.count["rush"] += 1
+            begun = time.monotonic()
+            said = await self.rush(4000 // self.s.slower, self.r.choice([["--fresh"], []]))
+            if said and not self.s.ledger.windows.open_since(begun):
+                self.s.ledger.complain(f"rush: {said}")
+
+    async def rush(self, n: int, more: list[str]) -> str:
+        """What went wrong."""
+        origin = await asyncio.create_subprocess_exec(self.s.bench, "origin", stdout=asyncio.subprocess.PIPE)
+        port = (await origin.stdout.readline()).decode().strip()
+        load = await asyncio.create_subprocess_exec(
+            self.s.bench, "load", "--host", "rush.test", "--path", "/rush", "--proxy", str(self.s.stile.port), "--port", port,
+            "--requests", str(n), "--conns", "24", *more, stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE)
+        try:
+            async with asyncio.timeout(20 * self.s.slower):
+                said = (await load.stderr.read()).decode("latin-1")
+                if await load.wait() == 0:
+                    self.rushed += n
+                    return ""
+                self.rush_failed = True
+                return said or "it failed"
+        except TimeoutError:
+            self.rush_failed = True
+            load.kill()
+            await load.wait()
+            return "hang"
+        finally:
+            origin.kill()
+            await origin.wait()
 
     # what it lives on
 

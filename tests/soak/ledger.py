@@ -43,6 +43,10 @@ class Windows:
                 return True
         return False
 
+    def open_since(self, begun: float) -> bool:
+        """Was any open at that time, or since?"""
+        return any(end is None or end + self.grace >= begun for _, end, _ in self.all)
+
     def forget(self) -> None:
         self.all.clear()
 

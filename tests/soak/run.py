@@ -41,7 +41,7 @@ NOFILE = 600        # of stile, so that a crowd can use them up
 DISK = "192m"       # of the log
 DRAIN_S = 2
 MEMORY_KIB = 4096   # that may be gained after the warm-up, or a tenth if that is more
-HOSTS = ("fwd.test", "insp.test", "cred.test", "race.test", "flip.test", "other.test")
+HOSTS = ("fwd.test", "insp.test", "cred.test", "race.test", "flip.test", "other.test", "rush.test")
 
 
 def enter_namespaces() -> None:
@@ -102,11 +102,17 @@ class Soak:
         disk.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(disk)], check=True)
         self.logs = Logs(disk / "log.jsonl")
+        self.compile_bench()
         self.start_stile(dns)
 
     def child(self, name: str, *args: str) -> subprocess.Popen:
         return subprocess.Popen([sys.executable, str(HERE / name), *args], stdin=subprocess.PIPE,
                                 stdout=subprocess.PIPE, stderr=open(self.folder / f"{name}.stderr", "w"), text=True)
+
+    def compile_bench(self) -> None:
+        self.bench = str(self.folder / "bench")
+        subprocess.run(["cc", "-O2", "-std=c17", "-D_GNU_SOURCE", f"-I{HERE.parents[1]}", "-o", self.bench,
+                        str(HERE.parent / "bench" / "bench.c"), "-lssl", "-lcrypto"], check=True)
 
     def start_stile(self, dns: int) -> None:
         shim = self.folder / "shim.so"
@@ -136,7 +142,8 @@ class Soak:
     def rules(self) -> list[dict]:
         allow = stilelib.allow
         rules = [allow("http://fwd.test:*", name="forward"), allow("https://insp.test:*"),
-                 allow("https://cred.test:*", credential="token"), allow("http://race.test:*")]
+                 allow("https://cred.test:*", credential="token"), allow("http://race.test:*"),
+                 allow("http://rush.test:*")]
         if self.settings["revocable"]:
             rules += [allow("tcp://*.rev.soak.test:*"), allow("http://flip.test:*")]
         rules += [allow("tcp://*.tcp.soak.test:*"), allow("*.pass.soak.test:*", tls="passthrough")]
@@ -206,6 +213,12 @@ class Soak:
                 break
             await asyncio.sleep(1 * self.slower)
         self.join(joined)
+        # What a rush was answered has its end in the log, once; of one that broke off there may be more.
+        rushed, failed, self.faults.rushed, self.faults.rush_failed = self.faults.rushed, self.faults.rush_failed, 0, False
+        # (The generator may have a request more than asked for on each of its connections.)
+        if joined.rushed < rushed or (joined.rushed > rushed * 1.02 and not failed):
+            self.ledger.complain(f"rush: {rushed} answers, {joined.rushed} in the log")
+        self.totals["rushed"] += joined.rushed
         self.totals["peak_kib"] = self.process.rss_kib("VmHWM")
         cpu = self.process.cpu_s()
         await asyncio.sleep(0.5)
@@ -319,7 +332,8 @@ class Soak:
             print(f"rss KiB          first {self.rss[0]}, last {self.rss[-1]}, most {max(self.rss)}")
             print(f"descriptors      start {sum(self.base.values())}, first {sum(self.fds[0].values())}, "
                   f"last {sum(self.fds[-1].values())}")
-            print(f"under load       at most {self.totals['peak_kib']} KiB")
+            print(f"rushed           {self.totals['rushed']} requests")
+        print(f"under load       at most {self.totals['peak_kib']} KiB")
         print(f"revoked          {self.faults.revoked} exchanges in tunnels whose rule went")
         print(f"records joined   {self.totals['joined']} exchanges, {self.totals['records']} records, "
               f"{self.totals['loads']} policies")
