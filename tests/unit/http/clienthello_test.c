@@ -267,8 +267,8 @@ static void test_long_names(void **state)
 
 		strbuf_init(&name, 20000);
 		strbuf_init(&ext, 20000);
-		while (name.len < sizes[i])
-			strbuf_addc(&name, name.len % 50 == 49 ? '.' : 'a');
+		for (size_t k = 0; k < sizes[i]; k++)
+			strbuf_addc(&name, k % 50 == 49 ? '.' : 'a');
 		add_sni(&ext, strbuf_str(&name));
 		assert_int_equal(judge(strbuf_str(&ext), 16384, &h, &e),
 				 sizes[i] <= 253 ? CLIENTHELLO_OK : CLIENTHELLO_BAD);
