@@ -1,8 +1,10 @@
 /*
  * Relays two sockets into each other. A direction reads only when what it read before is written:
- * that is the back-pressure, and it means that EAGAIN from the source is never a full pipe. A pipe
- * is held only while bytes are in it. Where none is to be had, or a socket knows no splice(2), the
- * direction copies through the loop's read buffer instead and keeps at most one such buffer.
+ * that is the back-pressure, and it means that EAGAIN from the source is never a full pipe. What
+ * comes in small pieces is copied through the loop's read buffer, which costs less than a way
+ * through a pipe; a direction whose pieces are large goes over to splice(2). A pipe is held only
+ * while bytes are in it. Where none is to be had, or a socket knows no splice(2), all is copied; a
+ * direction keeps at most one buffer.
  * splice(2) raises SIGPIPE: the process must ignore it. Called by session/tunnel.c.
  */
 #include "proxy/net/splice.h"
@@ -23,6 +25,7 @@
 
 #define TURN_BYTES  1048576 /* one direction moves before others have their turn */
 #define SHORT_BYTES 4096    /* less than this in one go: the socket was most likely emptied */
+#define BULK_BYTES  16384   /* from so much in one go, splice(2) costs less than a copy */
 
 struct direction {
 	/* owned */
@@ -38,6 +41,7 @@ struct direction {
 	size_t kept_at;
 	uint64_t bytes;
 	bool has_pipe;
+	bool is_bulk;	       /* the last piece was large: splice(2) pays */
 	bool no_splice;	       /* a socket that splice(2) does not know */
 	bool eof;	       /* the source has ended */
 	bool shut;	       /* and the sink has been told */
@@ -95,7 +99,8 @@ static enum step copy_out(struct direction *d, const unsigned char *from)
 	return STEP_MOVED;
 }
 
-/* Reads into the loop's buffer, writes at once, keeps the rest. */
+/* Reads into the loop's buffer, writes at once, keeps the rest. As much as is there: a reader that
+ * leaves a part makes TCP hold back a small window. */
 static enum step copy_through(struct direction *d)
 {
 	unsigned char *buf = loop_buffers(d->splice->loop)->read;
@@ -111,6 +116,7 @@ static enum step copy_through(struct direction *d)
 	if (n < 0)
 		return is_again(errno) ? STEP_WAIT : STEP_FROM_RESET;
 	got = d->held = (size_t)n;
+	d->is_bulk = got >= BULK_BYTES;
 	step = copy_out(d, buf);
 	if (d->held == 0 || step == STEP_TO_RESET)
 		return step;
@@ -127,6 +133,8 @@ static enum step fill(struct direction *d)
 {
 	ssize_t n;
 
+	if (!d->is_bulk && !d->no_splice)
+		return copy_through(d);
 	if (!d->has_pipe && !d->no_splice && pipes_take(&d->pipe) == 0)
 		d->has_pipe = true;
 	if (!d->has_pipe)
@@ -220,6 +228,8 @@ static enum step pump(struct direction *d)
 			step = copy_through(d);
 		was_short = d->held + (d->bytes - had) < SHORT_BYTES;
 	}
+	if (was_short)
+		d->is_bulk = false;
 	if (d->bytes != start)
 		d->splice->moved_us = loop_now_us(d->splice->loop);
 	if (d->held == 0)
@@ -288,13 +298,13 @@ static void update_interest(struct direction *d)
 	want(&d->ev_write, d->held > 0, &d->writing);
 }
 
-/* A FIN is passed on when all that came before it has been. */
-static bool pass_on_eof(struct direction *d)
+/* A FIN is passed on when all that came before it has been. The second one goes with the close. */
+static bool pass_on_eof(struct direction *d, const struct direction *other)
 {
 	if (!d->eof || d->held > 0 || d->shut)
 		return true;
 	d->shut = true;
-	return shutdown(d->to, SHUT_WR) == 0;
+	return other->shut || shutdown(d->to, SHUT_WR) == 0;
 }
 
 static void run(struct direction *d)
@@ -311,7 +321,7 @@ static void run(struct direction *d)
 	case STEP_MOVED:
 	case STEP_WAIT: break;
 	}
-	if (!pass_on_eof(d)) {
+	if (!pass_on_eof(d, is_a ? &s->b_to_a : &s->a_to_b)) {
 		finish(s, is_a ? SPLICE_RESET_B : SPLICE_RESET_A);
 		return;
 	}

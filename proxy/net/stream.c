@@ -466,7 +466,8 @@ static ssize_t send_now(struct stream *s, const struct iovec *iov, int n)
 	ssize_t sent;
 
 	do
-		sent = sendmsg(s->fd, &m, MSG_NOSIGNAL);
+		sent = n == 1 ? send(s->fd, iov[0].iov_base, iov[0].iov_len, MSG_NOSIGNAL)
+			      : sendmsg(s->fd, &m, MSG_NOSIGNAL);
 	while (sent < 0 && errno == EINTR);
 	if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 		return 0;

@@ -139,7 +139,7 @@ class Bench:
         flags = ["cc", "-O2", "-std=c17", "-D_GNU_SOURCE", f"-I{ROOT}"]
         subprocess.run([*flags, "-o", self.program, HERE / "bench.c", "-lssl", "-lcrypto"], check=True)
         subprocess.run([*flags, "-o", self.build / "bench/decide", HERE / "decide.c",
-                        self.build / "libpolicy.a", self.build / "liblogging.a", "-lyaml", "-lcrypto",
+                        self.build / "libpolicy.a", self.build / "liblogging.a", "-lyaml", "-lpsl", "-lcrypto",
                         "-pthread"], check=True)
 
     def start(self, args: list, **more) -> subprocess.Popen:
