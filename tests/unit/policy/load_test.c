@@ -26,6 +26,8 @@ static const char full[] =
 	"    Origin.TEST.: 127.0.0.1\n"
 	"    two.test: [192.0.2.1, '2001:DB8::1']\n"
 	"  dns: [192.0.2.53, '127.0.0.1:5353', '2001:db8::53', '[::1]:53']\n"
+	"  proxy: {url: 'http://Proxy.Test:3128', credential: pair, no_proxy: [a.test, '*.b.test', "
+	"10.0.0.0/8, '2001:db8::7']}\n"
 	"log: {to: 'syslog:local3', wait: synced}\n"
 	"user: stile\n"
 	"credentials:\n"
@@ -148,6 +150,73 @@ static void test_sections(void **state)
 	config_unref(c);
 }
 
+static bool goes_through(const struct config *c, const char *name)
+{
+	struct host h;
+
+	assert_int_equal(host_parse(str_from_c(name), &h, NULL), 0);
+	return config_parent_for(c, &h) != NULL;
+}
+
+static void test_parent(void **state)
+{
+	static const char *const through[] = {"c.test",	  "x.a.test",	   "b.test",  "xb.test",
+					      "11.0.0.1", "[2001:db8::8]", "a.test.x"};
+	static const char *const direct[] = {"a.test", "x.b.test", "y.x.b.test", "10.9.8.7",
+					     "[2001:db8::7]"};
+	struct config *c = loaded("stile.yaml", STR(full));
+	struct ipaddr in, out;
+	struct host h;
+
+	(void)state;
+	assert_string_equal(c->parent->text, "proxy.test:3128");
+	assert_string_equal(c->parent->credential, "pair");
+	assert_false(c->parent->tls || c->parent->by_name);
+	for (size_t i = 0; i < ARRAY_LEN(through); i++)
+		if (!goes_through(c, through[i]))
+			fail_msg("%s is dialled", through[i]);
+	for (size_t i = 0; i < ARRAY_LEN(direct); i++)
+		if (goes_through(c, direct[i]))
+			fail_msg("%s goes through the proxy", direct[i]);
+	assert_int_equal(ipaddr_parse(STR("10.1.1.1"), &in), 0);
+	assert_int_equal(ipaddr_parse(STR("192.0.2.1"), &out), 0);
+	assert_true(config_parent_spares(c->parent, &in));
+	assert_false(config_parent_spares(c->parent, &out));
+	assert_int_equal(host_parse(STR("c.test"), &h, NULL), 0);
+	assert_false(config_sends_name(c, &h));
+	config_unref(c);
+}
+
+/* `send: name`: all but what is dialled, what is an address, and what has a fixed one. */
+static void test_parent_by_name(void **state)
+{
+	static const char text[] =
+		"version: 1\n"
+		"upstream:\n"
+		"  hosts: {fixed.test: 192.0.2.1}\n"
+		"  proxy: {url: 'https://p.test:443', send: name, no_proxy: [a.test]}\n"
+		"policies: {p: {rules: [{allow: a.test}]}}\n";
+	struct config *c = NULL;
+	struct faults f;
+	struct host h;
+
+	(void)state;
+	faults_init(&f, "f");
+	assert_int_equal(config_load_text("f", STR(text), &c, &f), 0);
+	assert_true(c->parent->tls && c->parent->by_name);
+	assert_int_equal(host_parse(STR("c.test"), &h, NULL), 0);
+	assert_true(config_sends_name(c, &h));
+	assert_int_equal(host_parse(STR("a.test"), &h, NULL), 0);
+	assert_false(config_sends_name(c, &h));
+	assert_int_equal(host_parse(STR("fixed.test"), &h, NULL), 0);
+	assert_false(config_sends_name(c, &h));
+	assert_non_null(config_parent_for(c, &h));
+	assert_int_equal(host_parse(STR("192.0.2.9"), &h, NULL), 0);
+	assert_false(config_sends_name(c, &h));
+	config_unref(c);
+	faults_clear(&f);
+}
+
 static void test_limits(void **state)
 {
 	static const char bare[] = "version: 1\npolicies: {p: {rules: [{allow: a.test}]}}\n";
@@ -199,7 +268,7 @@ static void test_credentials(void **state)
 	assert_string_equal(x->from, "conf/secrets/zed");
 	assert_int_equal(x->source, CREDENTIAL_FROM_FILE);
 	assert_int_equal(x->as, CREDENTIAL_AS_BEARER);
-	assert_int_equal(x->line, 17);
+	assert_int_equal(x->line, 18);
 	assert_int_equal(x->col, 3);
 	x = config_credential(c, "bas");
 	assert_int_equal(x->source, CREDENTIAL_FROM_ENV);
@@ -243,13 +312,13 @@ static void test_rules(void **state)
 	assert_target(r, 0, "https://api.github.com/repos/acme/**");
 	strbuf_init_fixed(&at, mem, sizeof(mem));
 	rule_add_at(r, &at);
-	assert_string_equal(strbuf_cstr(&at), "conf/stile.yaml:27");
+	assert_string_equal(strbuf_cstr(&at), "conf/stile.yaml:28");
 	r = policy_rule(p, 1);
 	assert_int_equal(r->targets_n, 3);
 	assert_target(r, 0, "https://docs.example.com");
 	assert_target(r, 1, "https://*.cdn.example.com");
 	assert_target(r, 2, "https://h.test:8000-8999");
-	assert_int_equal(r->targets[1].line, 31);
+	assert_int_equal(r->targets[1].line, 32);
 	assert_int_equal(r->targets[1].col, 44);
 	r = policy_rule(p, 2);
 	assert_target(r, 0, "http://mirror.example.com:*/pool/**");
@@ -675,6 +744,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_listeners),
 		cmocka_unit_test(test_sections),
+		cmocka_unit_test(test_parent),
+		cmocka_unit_test(test_parent_by_name),
 		cmocka_unit_test(test_limits),
 		cmocka_unit_test(test_credentials),
 		cmocka_unit_test(test_rules),
