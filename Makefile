@@ -134,7 +134,7 @@ bypass: test-deps all
 .PHONY: bench
 bench: test-deps all
 	@sh tests/install-deps.sh bench
-	@STILE=$(abspath $(BUILD)/stile) $(PYTHON) tests/bench/run.py $(BENCH)
+	@$(PYTHON) tests/bench/run.py --build $(BUILD) $(BENCH)
 
 -include tests/fuzz/fuzz.mk
 -include tests/replay/replay.mk

@@ -2,7 +2,7 @@
 """The race: the same load, in one run and alternating, directly, through a bare relay (the floor),
 through stile, and through Squid and tinyproxy. README.md here says what the numbers mean.
 
-    make BUILD=build-bench all && tests/bench/run.py --build build-bench [--quick] [--only a,c] [-o FILE]
+    make all && tests/bench/run.py [--quick] [--only a,c] [-o FILE]
 
 Everything runs on loopback in a temporary folder; every process is ended by its id."""
 
@@ -162,6 +162,17 @@ class Bench:
         _, self.origin[False] = self.start_own("origin", *bulk)
         _, self.origin[True] = self.start_own("origin", "--pem", both, *bulk)
         self.ca["direct"] = self.ca["floor"] = pki / "ca.pem"
+
+    def handshake_us(self) -> float:
+        """What OpenSSL alone takes for the server's side of a handshake with an ECDSA leaf."""
+        leaf = self.folder / "ec.pem"
+        key, cert = self.folder / "ec.key", self.folder / "ec.crt"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+                        "-nodes", "-days", "3", "-subj", f"/CN={HOST}", "-keyout", key, "-out", cert],
+                       check=True, stderr=subprocess.DEVNULL)
+        leaf.write_text(cert.read_text() + key.read_text())
+        out = subprocess.run([self.program, "handshake", "--pem", leaf], check=True, capture_output=True, text=True)
+        return json.loads(out.stdout)["cpu_us"]
 
     def start_floor(self) -> None:
         self.ports["floor"] = {}
@@ -455,7 +466,7 @@ def machine() -> dict:
 
 def main() -> None:
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    a.add_argument("--build", default="build-bench", help="where stile and its libraries are (build-bench)")
+    a.add_argument("--build", default="build", help="where stile and its libraries are (build)")
     a.add_argument("--quick", action="store_true", help="about a minute instead of about five")
     a.add_argument("--only", default="".join(CASES), help="cases, for example a,c")
     a.add_argument("--no-peers", action="store_true", help="direct, floor and stile alone")
@@ -499,6 +510,9 @@ def main() -> None:
                 else:
                     results[case] = race(b, case, 3 if o.quick else 7, 0.25 if o.quick else 0.9)
                 print_case(case, results[case])
+                if case == "d":
+                    m["handshake_us"] = b.handshake_us()
+                    print(f"    of it, the handshake within OpenSSL alone: {m['handshake_us']:.0f} us")
         finally:
             b.stop()
     if o.out:
