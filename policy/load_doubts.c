@@ -123,7 +123,7 @@ static bool outdoes(const struct index_entry *a, const struct rule *r, const str
 
 static bool undoes(const struct index_entry *deny, const struct rule *r, const struct target *t)
 {
-	bool has_scheme = deny->target->scheme == t->scheme || deny->target->scheme == SCHEME_TCP;
+	bool has_scheme = target_denies_scheme(deny->target, t->scheme);
 
 	return has_scheme && covers_ports(deny->target, t) && covers_methods(deny->rule, r) &&
 	       covers_path(deny->target->path, t->path);
@@ -137,8 +137,11 @@ static bool is_tunnel(const struct rule *r, const struct target *t)
 /* A deny that can only be kept to by reading, beside an allow of what cannot be read. */
 static bool closes(const struct rule *deny, const struct target *dt, const struct target *t)
 {
-	return (dt->path || deny->methods) && meets_ports(dt, t) &&
-	       (t->scheme == SCHEME_TCP || dt->scheme == t->scheme);
+	if (!meets_ports(dt, t))
+		return false;
+	if (dt->scheme == SCHEME_WSS && t->scheme == SCHEME_HTTPS)
+		return true;
+	return (dt->path || deny->methods) && (t->scheme == SCHEME_TCP || dt->scheme == t->scheme);
 }
 
 /* ---- one target ---- */

@@ -191,7 +191,7 @@ static int check_request(struct loader *l, const struct yaml_node *node, struct 
 	if (str_eq(method, STR("CONNECT"))) {
 		rc = url_parse_authority(url, &host, &port, &e);
 	} else {
-		rc = url_parse_absolute(url, &u, &e);
+		rc = url_parse_asked(url, &u, &e);
 		url_clear(&u);
 	}
 	if (rc < 0 && expect == RULE_ALLOW) {

@@ -251,10 +251,12 @@ static void check_targets(struct loader *l, const struct section_values *v, cons
 	for (size_t i = 0; i < r->targets_n; i++) {
 		const struct target *t = &r->targets[i];
 
-		if (t->scheme == SCHEME_HTTP && section_key(v, KEY_RULE_CREDENTIAL))
+		if ((t->scheme == SCHEME_HTTP || t->scheme == SCHEME_WS) &&
+		    section_key(v, KEY_RULE_CREDENTIAL))
 			fault_add(l->f, t->line, t->col,
-				  "a credential over http://, where anybody on the way reads it "
-				  "(use https)");
+				  "a credential over %s://, where anybody on the way reads it "
+				  "(use %ss)",
+				  scheme_word(t->scheme), scheme_word(t->scheme));
 		if (t->scheme != SCHEME_HTTPS && section_key(v, KEY_RULE_TLS))
 			fault_add(l->f, t->line, t->col,
 				  "`tls` is for https targets (give this one a rule of its own)");
@@ -265,6 +267,9 @@ static void check_whole(struct loader *l, const struct section_values *v, const 
 {
 	const struct yaml_node *ech = section_key(v, KEY_RULE_ECH);
 
+	if (any_scheme(r, SCHEME_WS) || any_scheme(r, SCHEME_WSS))
+		refuse_key(l, section_key(v, KEY_RULE_METHODS),
+			   "with a ws:// or wss:// target, where the method is GET (remove it)");
 	if (r->effect == RULE_DENY) {
 		refuse_in_deny(l, v);
 		if (any_scheme(r, SCHEME_TCP))

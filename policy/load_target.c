@@ -45,19 +45,15 @@ static int check_chars(struct str text, struct err *e)
 
 static int find_scheme(struct str word, enum scheme *ret, struct err *e)
 {
-	static const enum scheme all[] = {SCHEME_HTTPS, SCHEME_HTTP, SCHEME_TCP};
+	static const enum scheme all[] = {SCHEME_HTTPS, SCHEME_HTTP, SCHEME_WSS, SCHEME_WS,
+					  SCHEME_TCP};
 
 	for (size_t i = 0; i < ARRAY_LEN(all); i++)
 		if (str_eq_nocase(word, str_from_c(scheme_word(all[i])))) {
 			*ret = all[i];
 			return 0;
 		}
-	if (str_eq_nocase(word, STR("wss")) || str_eq_nocase(word, STR("ws")))
-		return err_set(e,
-			       "%.*s:// is not supported (a WebSocket begins as a request: "
-			       "write %s://)",
-			       SHOW(word), word.n == 3 ? "https" : "http");
-	return err_set(e, "unknown scheme `%.*s` (write https, http or tcp)", SHOW(word));
+	return err_set(e, "unknown scheme `%.*s` (write https, http, wss, ws or tcp)", SHOW(word));
 }
 
 /* Cuts the scheme off *text, if there is one. */

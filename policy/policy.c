@@ -157,10 +157,11 @@ static bool allows(const struct index_entry *en, const struct policy_request *q)
 	       (!t->path || pattern_match(t->path, q->path));
 }
 
-/* A deny of tcp:// is one of everything that a connection to that port may carry. */
-static bool denies_scheme(const struct target *t, enum scheme s)
+bool target_denies_scheme(const struct target *t, enum scheme s)
 {
-	return t->scheme == s || t->scheme == SCHEME_TCP;
+	return t->scheme == s || t->scheme == SCHEME_TCP ||
+	       (t->scheme == SCHEME_HTTPS && s == SCHEME_WSS) ||
+	       (t->scheme == SCHEME_HTTP && s == SCHEME_WS);
 }
 
 /* The forms of the path are made for the first deny that needs them. */
@@ -174,7 +175,7 @@ static bool denies(const struct index_entry *en, const struct policy_request *q,
 {
 	const struct target *t = en->target;
 
-	if (!denies_scheme(t, q->scheme) || !has_port(t, q->port) ||
+	if (!target_denies_scheme(t, q->scheme) || !has_port(t, q->port) ||
 	    !may_be_method(en->rule, q->method))
 		return false;
 	if (!t->path)
@@ -278,11 +279,11 @@ static void note_deny(struct closed *c, const struct index_entry *en)
 	const struct target *t = en->target;
 	bool whole = !t->path && !en->rule->methods;
 
-	if (whole && denies_scheme(t, SCHEME_HTTPS))
+	if (whole && target_denies_scheme(t, SCHEME_HTTPS))
 		keep_first(&c->https, en->rule);
-	if (whole && denies_scheme(t, SCHEME_HTTP))
+	if (whole && target_denies_scheme(t, SCHEME_HTTP))
 		keep_first(&c->http, en->rule);
-	if (denies_scheme(t, SCHEME_HTTPS))
+	if (target_denies_scheme(t, SCHEME_WSS))
 		keep_first(&c->passthrough, en->rule);
 	keep_first(&c->tcp, en->rule);
 }
@@ -291,12 +292,14 @@ static void note_allow(struct policy_connect *m, const struct index_entry *en)
 {
 	switch (en->target->scheme) {
 	case SCHEME_HTTPS:
+	case SCHEME_WSS:
 		if (en->rule->tls == RULE_TLS_PASSTHROUGH)
 			keep_first(&m->passthrough, en->rule);
 		else
 			keep_first(&m->inspect, en->rule);
 		return;
-	case SCHEME_HTTP: keep_first(&m->http, en->rule); return;
+	case SCHEME_HTTP:
+	case SCHEME_WS: keep_first(&m->http, en->rule); return;
 	case SCHEME_TCP: keep_first(&m->tcp, en->rule); return;
 	case SCHEME_NONE: return;
 	}
@@ -361,7 +364,7 @@ static bool is_closed(const struct index_entry *allow, const struct index_list *
 			const struct target *t = en->target;
 
 			if (en->rule->effect == RULE_DENY && !t->path && !en->rule->methods &&
-			    denies_scheme(t, a->scheme) && t->port_first <= a->port_first &&
+			    target_denies_scheme(t, a->scheme) && t->port_first <= a->port_first &&
 			    t->port_last >= a->port_last)
 				return true;
 		}

@@ -10,7 +10,7 @@
 struct policy;
 
 struct policy_request {
-	enum scheme scheme; /* http or https */
+	enum scheme scheme; /* http or https; ws or wss where it asks for a WebSocket */
 	const struct host *host;
 	uint16_t port;
 	struct str method;
@@ -52,10 +52,11 @@ size_t policy_rules_n(const struct policy *p);
 const struct rule *policy_rule(const struct policy *p, size_t i);
 
 /* The heart of the product: deny beats allow wherever it stands; of the allows the first in file
- * order decides; nothing matches: no_rule. Allow compares with the canonical path, deny broadly
- * (pattern.h). A deny of tcp:// is one of all that a connection to that port may carry. A
- * passthrough rule never admits a request that we can read. TRACE is method_refused, and where the
- * rule brings a credential so are its other spellings and TRACK. */
+ * order decides; nothing matches: no_rule. A WebSocket is admitted by ws and wss targets alone.
+ * Allow compares with the canonical path, deny broadly (pattern.h). A deny of tcp:// is one of all
+ * that a connection to that port may carry. A passthrough rule never admits a request that we can
+ * read. TRACE is method_refused, and where the rule brings a credential so are its other spellings
+ * and TRACK. */
 void policy_decide(const struct policy *p, const struct policy_request *q,
 		   struct policy_decision *ret);
 /* `inspect` and `passthrough` exclude each other: the first in file order of the https rules
@@ -77,6 +78,9 @@ int policy_check_addr(const struct rule *r, const struct ipaddr *a, const struct
 const struct rule *policy_nearest(const struct policy *p, const struct policy_request *q,
 				  struct strbuf *ret_why);
 
+/* Does a deny of that target speak of the scheme? tcp:// of all that a connection to the port may
+ * carry, https of wss and http of ws. */
+bool target_denies_scheme(const struct target *t, enum scheme s);
 /* "file:line" of a rule, for rule_at. */
 void rule_add_at(const struct rule *r, struct strbuf *out);
 /* A target as it would be written in a rule. */

@@ -471,6 +471,8 @@ const char *scheme_word(enum scheme s)
 	case SCHEME_HTTP: return "http";
 	case SCHEME_HTTPS: return "https";
 	case SCHEME_TCP: return "tcp";
+	case SCHEME_WS: return "ws";
+	case SCHEME_WSS: return "wss";
 	case SCHEME_NONE: break;
 	}
 	return "";
@@ -478,11 +480,25 @@ const char *scheme_word(enum scheme s)
 
 uint16_t scheme_default_port(enum scheme s)
 {
-	return s == SCHEME_HTTP ? 80 : s == SCHEME_HTTPS ? 443 : 0;
+	switch (s) {
+	case SCHEME_HTTP:
+	case SCHEME_WS: return 80;
+	case SCHEME_HTTPS:
+	case SCHEME_WSS: return 443;
+	case SCHEME_TCP:
+	case SCHEME_NONE: break;
+	}
+	return 0;
 }
 
-/* Takes `http://` or `https://` off *in (case does not matter, RFC 3986 section 3.1). */
-static int parse_scheme(struct str *in, enum scheme *ret, struct err *e)
+enum scheme scheme_of_websocket(enum scheme s)
+{
+	return s == SCHEME_HTTPS ? SCHEME_WSS : SCHEME_WS;
+}
+
+/* Takes `http://` or `https://`, of what is asked `ws://` and `wss://` too, off *in (case does not
+ * matter, RFC 3986 section 3.1). */
+static int parse_scheme(struct str *in, bool asked, enum scheme *ret, struct err *e)
 {
 	ptrdiff_t colon = str_find(*in, ':');
 	struct str word = str_head(*in, colon < 0 ? 0 : (size_t)colon);
@@ -492,6 +508,10 @@ static int parse_scheme(struct str *in, enum scheme *ret, struct err *e)
 		s = SCHEME_HTTP;
 	else if (str_eq_nocase(word, STR("https")))
 		s = SCHEME_HTTPS;
+	else if (asked && str_eq_nocase(word, STR("ws")))
+		s = SCHEME_WS;
+	else if (asked && str_eq_nocase(word, STR("wss")))
+		s = SCHEME_WSS;
 	else
 		return err_reason(e, REASON_MALFORMED_REQUEST,
 				  "the target is not an http:// or https:// URL (no other scheme "
@@ -504,14 +524,14 @@ static int parse_scheme(struct str *in, enum scheme *ret, struct err *e)
 	return 0;
 }
 
-int url_parse_absolute(struct str in, struct url *ret, struct err *e)
+static int parse_url(struct str in, bool asked, struct url *ret, struct err *e)
 {
 	struct str authority;
 	size_t end = 0;
 	int rc;
 
 	*ret = (struct url){0};
-	if (parse_scheme(&in, &ret->scheme, e) < 0)
+	if (parse_scheme(&in, asked, &ret->scheme, e) < 0)
 		return -1;
 	/* A backslash stays within the authority, where host_parse refuses it: some readers end the
 	 * authority there and others do not. */
@@ -525,6 +545,16 @@ int url_parse_absolute(struct str in, struct url *ret, struct err *e)
 	if (canon_target(in, ret, rc < 0 ? NULL : e) < 0)
 		rc = -1;
 	return rc;
+}
+
+int url_parse_absolute(struct str in, struct url *ret, struct err *e)
+{
+	return parse_url(in, false, ret, e);
+}
+
+int url_parse_asked(struct str in, struct url *ret, struct err *e)
+{
+	return parse_url(in, true, ret, e);
 }
 
 int url_parse_origin_form(enum scheme scheme, const struct host *host, uint16_t port, struct str in,

@@ -13,7 +13,16 @@
 #include "logging/strbuf.h"
 #include "policy/hostname.h"
 
-enum scheme { SCHEME_NONE, SCHEME_HTTP, SCHEME_HTTPS, SCHEME_TCP };
+enum scheme {
+	SCHEME_NONE,
+	SCHEME_HTTP,
+	SCHEME_HTTPS,
+	SCHEME_TCP,
+	/* A WebSocket (RFC 6455), which begins as a request: of rules and decisions. The URL of the
+	 * request itself is http or https. */
+	SCHEME_WS,
+	SCHEME_WSS
+};
 
 struct url {
 	/* owned */
@@ -30,6 +39,8 @@ struct url {
 const char *scheme_word(enum scheme s);
 /* 80, 443; 0 for SCHEME_TCP, which has none. */
 uint16_t scheme_default_port(enum scheme s);
+/* What a WebSocket over a request of that scheme is: ws of http, wss of https. */
+enum scheme scheme_of_websocket(enum scheme s);
 
 /* absolute-form (RFC 9112 section 3.2.2): http://host[:port][/path][?query]; no path becomes "/".
  * 0, or -1 with REASON_MALFORMED_REQUEST, REASON_AMBIGUOUS_URL or REASON_TARGET_TOO_LONG (path and
@@ -37,6 +48,8 @@ uint16_t scheme_default_port(enum scheme s);
  * *ret even on failure, for the log alone: path and query are then the bytes as they came. Call
  * url_clear in both cases. */
 int url_parse_absolute(struct str in, struct url *ret, struct err *e) ATTR_NODISCARD;
+/* The same with ws:// and wss://, which stand in no request: for what people ask. */
+int url_parse_asked(struct str in, struct url *ret, struct err *e) ATTR_NODISCARD;
 /* origin-form (section 3.2.1) within a known scheme, host and port. `*` is taken too (path "*"):
  * that it stands with OPTIONS alone is for the caller to check. Failure as above. */
 int url_parse_origin_form(enum scheme scheme, const struct host *host, uint16_t port, struct str in,

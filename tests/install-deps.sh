@@ -9,6 +9,7 @@ build="gcc make pkg-config libc6-dev libevent-dev libssl-dev libyaml-dev libc-ar
 test="libcmocka-dev python3 python3-pytest python3-pytest-xdist python3-requests python3-aiohttp
  python3-cryptography python3-yaml python3-h11 curl wget git nodejs
  default-jdk-headless golang-go
+ python3-websockets node-ws node-https-proxy-agent
  python3-httpx python3-pip openssl iproute2 strace procps tinyproxy-bin util-linux man-db"
 lint="clang clang-tidy clang-format cppcheck libclang-rt-14-dev llvm"
 fuzz="clang libclang-rt-14-dev llvm python3 python3-h11 nodejs"

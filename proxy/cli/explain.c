@@ -185,7 +185,7 @@ static int explain_request(const struct config *c, const struct policy *p, const
 		(void)printf("deny       malformed_request: what stands for the method is none\n");
 		return 1;
 	}
-	if (url_parse_absolute(str_from_c(text), &u, &e) < 0) {
+	if (url_parse_asked(str_from_c(text), &u, &e) < 0) {
 		(void)printf("deny       %s: %s\n", reason_word(e.reason), e.text);
 		url_clear(&u);
 		return 1;

@@ -38,7 +38,7 @@ static bool decide(const struct policy *p, const struct config_test *t, enum rea
 	}
 	if (str_eq(q.method, STR("CONNECT")))
 		return decide_connect(p, t, ret_why);
-	if (url_parse_absolute(str_from_c(t->url), &u, &e) < 0) {
+	if (url_parse_asked(str_from_c(t->url), &u, &e) < 0) {
 		*ret_why = e.reason;
 		url_clear(&u);
 		return false;

@@ -58,9 +58,10 @@ int h1_parse_response(struct str head, struct str method, struct response *ret,
 
 /* Writes the head for an origin: origin-form target, Host from the URL, the fields, framing, TE and
  * Connection of our own hop (keep-alive is HTTP/1.1's default: nothing said). No upgrade is asked
- * for. `extra` are fields of ours (the credential), written last, or NULL; extra_query is appended
- * to the query ("key=value", already encoded; empty: none). -1 when out overflowed, or when a field
- * would break the head or double one that is written here: what is in out then must not be sent. */
+ * for but that of r->websocket, which the caller has admitted and checked (websocket.h). `extra`
+ * are fields of ours (the credential), written last, or NULL; extra_query is appended to the query
+ * ("key=value", already encoded; empty: none). -1 when out overflowed, or when a field would break
+ * the head or double one that is written here: what is in out then must not be sent. */
 int h1_write_request(const struct request *r, const struct fields *extra, struct str extra_query,
 		     struct strbuf *out) ATTR_NODISCARD;
 /* Writes the head for a client of version v: the status line with HTTP/1.1, fields, framing by

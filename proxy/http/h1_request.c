@@ -111,8 +111,15 @@ static int read_proxy_target(struct request *r, struct err *e)
 	if (str_starts(r->raw_target, STR("/")))
 		return malformed(e, "a target without a host (a proxy takes http://host/path, or "
 				    "CONNECT host:port)");
-	if (url_parse_absolute(r->raw_target, &r->url, e) < 0)
+	if (url_parse_asked(r->raw_target, &r->url, e) < 0)
 		return -1;
+	/* Some clients write the URL of a WebSocket as people do: check_websocket holds them to it.
+	 */
+	if (r->url.scheme == SCHEME_WS) {
+		r->url.scheme = SCHEME_HTTP;
+		r->websocket = true;
+		return 0;
+	}
 	if (r->url.scheme != SCHEME_HTTP)
 		return malformed(e, "an https:// URL in clear (use CONNECT host:port, so that TLS "
 				    "reaches from end to end)");
@@ -223,6 +230,17 @@ static int read_wishes(const struct h1_facts *f, struct request *r, struct err *
 	return 0;
 }
 
+/* A ws:// target asks for a WebSocket, or for nothing that could be judged. */
+static int check_websocket(struct request *r, struct err *e)
+{
+	bool wanted = r->websocket;
+
+	r->websocket = str_eq_nocase(r->upgrade, STR("websocket"));
+	if (wanted && !r->websocket)
+		return malformed(e, "a ws:// URL without an upgrade to a WebSocket");
+	return 0;
+}
+
 /* The first fault is told. Of those after it only matters whether one is hard: after a soft one the
  * connection's framing is still beyond doubt. */
 struct faults {
@@ -313,6 +331,7 @@ static void read_all(struct str rest, const struct h1_context *ctx, struct reque
 				   "TRACE would hand back what the proxy adds"));
 	note(f, check_host(&facts, r, has_url, told(f)));
 	note(f, read_wishes(&facts, r, told(f)));
+	note(f, check_websocket(r, told(f)));
 }
 
 int h1_parse_request(struct str head, const struct h1_context *ctx, struct request *ret,

@@ -53,6 +53,10 @@ static void add_request_framing(struct strbuf *out, const struct request *r)
 		add_length(out, r->length);
 	else if (r->body == BODY_CHUNKED)
 		strbuf_add(out, STR("Transfer-Encoding: chunked\r\n"));
+	if (r->websocket) {
+		strbuf_add(out, STR("Connection: Upgrade\r\nUpgrade: websocket\r\n"));
+		return;
+	}
 	/* RFC 9110 section 10.1.4: TE is for the next hop alone, so Connection names it. */
 	if (r->te_trailers)
 		strbuf_add(out, STR("TE: trailers\r\n"));

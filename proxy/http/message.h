@@ -45,6 +45,7 @@ struct request {
 	bool expect_continue;
 	bool te_trailers;
 	struct str upgrade;    /* the Upgrade value when Connection names it; empty: none */
+	bool websocket;	       /* it asks to become a WebSocket and nothing else (websocket.h) */
 	struct str accept;     /* for the form of our own answers */
 	struct str raw_target; /* as it came, for the record of a request that could not be read */
 	struct str raw_host;

@@ -487,6 +487,8 @@ static int ds_pull(struct downstream *d, size_t max, void (*sink)(void *arg, str
 
 	if (pull_body(c->s, &c->body, &max, sink, arg, e) < 0)
 		return -1;
+	if (c->upgraded && stream_at_eof(c->s) && stream_data(c->s).n == 0)
+		(void)!body_eof(&c->body, NULL);
 	*ret_done = c->body.done;
 	if (!c->body.done && stream_at_eof(c->s) && max >= PULL_MIN_ROOM)
 		return err_reason(e, REASON_CLIENT_CLOSED, "the client's body was cut short");
@@ -509,7 +511,13 @@ static int ds_send_head(struct downstream *d, const struct response *r, bool mor
 	struct response out = *r;
 	bool final = r->status >= 200;
 
-	if (final) {
+	if (r->status == 101) {
+		c->upgraded = true;
+		c->until_close = true;
+		c->keep = false;
+		body_reader_clear(&c->body);
+		body_reader_init(&c->body, BODY_CLOSE, 0);
+	} else if (final) {
 		c->keep = c->keep && !more && !c->worker->draining;
 		/* What ends with the origin's connection gets an end of its own here, so that a cut
 		 * cannot pass for one. */
@@ -560,6 +568,8 @@ static void ds_send_end(struct downstream *d, const struct fields *trailers)
 	struct client *c = client_of(d);
 	struct strbuf end;
 
+	if (c->upgraded)
+		stream_shutdown(c->s);
 	if (!c->chunked)
 		return;
 	strbuf_init(&end, LIMIT_TRAILER_BYTES * 2);

@@ -74,6 +74,7 @@ struct client {
 	bool keep;	    /* another request may follow the current one */
 	bool chunked;	    /* how the current answer's body goes out: in chunks, */
 	bool until_close;   /* or until the connection ends */
+	bool upgraded;	    /* it has become a WebSocket */
 	bool served;	    /* a request was read on this connection */
 	bool leaf_unproven; /* TLS is up, but the client may still reject the leaf (TLS 1.3) */
 	size_t lingered;    /* bytes dropped */

@@ -10,6 +10,7 @@
 
 #include "logging/log.h"
 #include "proxy/credentials/inject.h"
+#include "proxy/http/websocket.h"
 #include "proxy/session/audit.h"
 #include "proxy/session/override.h"
 #include "proxy/session/route.h"
@@ -28,7 +29,8 @@ struct exchange {
 	struct snapshot *snapshot;
 	/* borrowed */
 	struct worker *worker;
-	struct downstream *down; /* NULL once abandoned or finished */
+	struct exchange *next, *prev; /* worker->relays, in EXCHANGE_RELAY alone */
+	struct downstream *down;      /* NULL once abandoned or finished */
 	const struct caller *caller;
 	struct request *request;
 	const struct rule *rule;	 /* the snapshot's */
@@ -45,13 +47,15 @@ struct exchange {
 	bool injected;
 	bool retried;
 	bool request_done; /* its body went upstream whole */
+	bool relayed;	   /* it became a WebSocket */
+	bool answer_done;  /* then: its origin has ended its way */
 	bool answer_begun; /* a byte of an answer went downstream */
 	bool continued;	   /* 100 went downstream */
 	unsigned interims;
 	unsigned status;
 	struct ipaddr addr;
 	uint64_t bytes_out, bytes_in;
-	int64_t begun_us, sent_us;
+	int64_t begun_us, sent_us, relay_us;
 	struct record_ms ms;
 	struct err error;
 };
@@ -67,6 +71,22 @@ static const struct config_limits *limits(const struct exchange *x)
 	return &x->snapshot->config->limits;
 }
 
+/* How long a WebSocket may still live. */
+static uint64_t life_left_ms(const struct exchange *x)
+{
+	uint64_t life = limits(x)->tunnel_life_ms;
+	uint64_t lived = (uint64_t)(loop_now_us(x->worker->loop) - x->relay_us) / 1000;
+
+	return lived < life ? life - lived : 0;
+}
+
+static void arm_relay(struct exchange *x)
+{
+	uint64_t idle = limits(x)->tunnel_idle_ms, left = life_left_ms(x);
+
+	timer_arm(&x->timer, idle < left ? idle : left);
+}
+
 #define TO(s) (1u << EXCHANGE_##s)
 
 /* The only assignment to the state: which move is legal, and the timer of each state. */
@@ -77,13 +97,14 @@ static void exchange_goto(struct exchange *x, enum exchange_state to)
 		[EXCHANGE_RESOLVE] = TO(RECORD) | TO(DIAL) | TO(REFUSE) | TO(DONE),
 		[EXCHANGE_RECORD] = TO(DIAL) | TO(ANSWER) | TO(RESOLVE) | TO(REFUSE) | TO(DONE),
 		[EXCHANGE_DIAL] = TO(ANSWER) | TO(DONE),
-		[EXCHANGE_ANSWER] = TO(BODY) | TO(RESOLVE) | TO(DONE),
+		[EXCHANGE_ANSWER] = TO(BODY) | TO(RELAY) | TO(RESOLVE) | TO(DONE),
 		[EXCHANGE_BODY] = TO(DONE),
+		[EXCHANGE_RELAY] = TO(DONE),
 		[EXCHANGE_REFUSE] = TO(DONE),
 		[EXCHANGE_DONE] = 0,
 	};
-	static const char *const names[] = {"decide", "resolve", "record", "dial",
-					    "answer", "body",	 "refuse", "done"};
+	static const char *const names[] = {"decide", "resolve", "record", "dial", "answer",
+					    "body",   "relay",	 "refuse", "done"};
 
 	if (!(legal[x->state] & 1u << to)) {
 		log_error("exchange %s: no way from %s to %s", x->id, names[x->state], names[to]);
@@ -100,7 +121,16 @@ static void exchange_goto(struct exchange *x, enum exchange_state to)
 	case EXCHANGE_DONE: timer_stop(&x->timer); break;
 	case EXCHANGE_ANSWER: timer_arm(&x->timer, limits(x)->first_byte_ms); break;
 	case EXCHANGE_BODY: timer_arm(&x->timer, limits(x)->body_idle_ms); break;
+	case EXCHANGE_RELAY: arm_relay(x); break;
 	}
+}
+
+/* What a rule must name. */
+static enum scheme asked_scheme(const struct exchange *x)
+{
+	enum scheme s = x->request->url.scheme;
+
+	return x->request->websocket ? scheme_of_websocket(s) : s;
 }
 
 /* ---- records ---- */
@@ -111,6 +141,8 @@ static void fill(struct exchange *x, struct record *r, struct audit_mem *m, enum
 	r->id = str_from(x->id, RECORD_ID_LEN);
 	audit_caller(r, x->caller, &x->identity);
 	audit_request(r, x->request);
+	if (x->request->websocket)
+		r->scheme = str_from_c(scheme_word(asked_scheme(x)));
 	audit_rule(r, m, x->rule);
 	audit_upstream(r, m, &x->addr, x->request->url.port, x->via);
 	r->credential_stripped = x->injection.stripped;
@@ -171,6 +203,16 @@ static void free_exchange(void *obj)
 	free(x);
 }
 
+static void unlink_relay(struct exchange *x)
+{
+	if (x->prev)
+		x->prev->next = x->next;
+	else
+		x->worker->relays = x->next;
+	if (x->next)
+		x->next->prev = x->prev;
+}
+
 /* The one exit: detaches everything, writes the last record if it is not written yet, gives the
  * upstream back or closes it, and tells the downstream (if it is still there). */
 static void finish(struct exchange *x, enum exchange_outcome how)
@@ -188,8 +230,12 @@ static void finish(struct exchange *x, enum exchange_outcome how)
 	 * its key may be the same, its trust or its fixed names need not be. */
 	if (x->up && how == EXCHANGE_WHOLE && x->request_done && x->snapshot == x->worker->snapshot)
 		upstream_release(x->up);
+	else if (x->relayed && how == EXCHANGE_CUT)
+		upstream_reset(x->up);
 	else
 		upstream_close(x->up);
+	if (x->relayed)
+		unlink_relay(x);
 	x->up = NULL;
 	stream_close(x->connected);
 	x->connected = NULL;
@@ -241,7 +287,9 @@ void exchange_abandon(struct exchange *x, enum reason why, const char *detail)
 {
 	if (x->state == EXCHANGE_DONE)
 		return;
-	(void)err_reason(&x->error, why, "%s", detail);
+	/* Whose WebSocket the origin has ended just leaves. */
+	if (!x->answer_done)
+		(void)err_reason(&x->error, why, "%s", detail);
 	x->down = NULL;
 	finish(x, EXCHANGE_CUT);
 }
@@ -259,7 +307,12 @@ static void on_timer(void *arg)
 		timer_arm(&x->timer, limits(x)->first_byte_ms);
 		return;
 	}
-	if (!x->request_done && x->state == EXCHANGE_ANSWER)
+	if (x->state == EXCHANGE_RELAY && life_left_ms(x) == 0)
+		(void)err_reason(&x->error, REASON_TUNNEL_LIFE,
+				 "the WebSocket reached its longest life");
+	else if (x->state == EXCHANGE_RELAY)
+		(void)err_reason(&x->error, REASON_TUNNEL_IDLE, "no byte moved either way");
+	else if (!x->request_done && x->state == EXCHANGE_ANSWER)
 		(void)err_reason(&x->error, REASON_CLIENT_TIMEOUT,
 				 "the request's body stopped coming");
 	else
@@ -314,15 +367,20 @@ static void hold_to_connect(const struct exchange *x, struct policy_decision *d)
 	d->rule = may.allow ? NULL : may.deny;
 }
 
-static int admit(struct exchange *x, struct err *e)
+static struct policy_request question(const struct exchange *x)
 {
-	struct policy_request q = {
-		.scheme = x->request->url.scheme,
+	return (struct policy_request){
+		.scheme = asked_scheme(x),
 		.host = &x->request->url.host,
 		.port = x->request->url.port,
 		.method = x->request->method,
 		.path = x->request->url.path,
 	};
+}
+
+static int admit(struct exchange *x, struct err *e)
+{
+	struct policy_request q = question(x);
 	struct policy_decision d = {0};
 	struct strbuf url;
 
@@ -415,6 +473,16 @@ static int spend_forward(struct exchange *x, struct err *e)
 	return 0;
 }
 
+static int check_upgrade(const struct exchange *x, struct err *e)
+{
+	if (x->request->websocket)
+		return websocket_check_request(x->request, e);
+	if (x->request->upgrade.n > 0)
+		return err_reason(e, REASON_UPGRADE_REFUSED,
+				  "an upgrade to something other than a WebSocket");
+	return 0;
+}
+
 static void decide(struct exchange *x)
 {
 	struct err e = ERR_INIT;
@@ -429,8 +497,7 @@ static void decide(struct exchange *x)
 		fail_with(x, &e);
 		return;
 	}
-	if (x->request->upgrade.n > 0) {
-		(void)err_reason(&e, REASON_UPGRADE_REFUSED, "upgrades are not relayed");
+	if (check_upgrade(x, &e) < 0) {
 		fail_with(x, &e);
 		return;
 	}
@@ -440,7 +507,9 @@ static void decide(struct exchange *x)
 		return;
 	}
 	place = place_of(x);
-	x->up = upstream_take(x->worker, &place, on_upstream, x, &e);
+	/* What becomes a WebSocket gets a connection of its own. */
+	if (!x->request->websocket)
+		x->up = upstream_take(x->worker, &place, on_upstream, x, &e);
 	if (x->up) {
 		x->addr = place.addr;
 		x->via = config_parent_for(x->snapshot->config, x->route.host);
@@ -682,6 +751,26 @@ static int interim(struct exchange *x, const struct response *r, struct err *e)
 	return 0;
 }
 
+/* The 101 that answers what was asked: nothing but it makes this a pipe. */
+static int switch_over(struct exchange *x, const struct response *r, struct err *e)
+{
+	if (websocket_check_response(x->request, r, e) < 0 ||
+	    x->down->ops->send_head(x->down, r, false, e) < 0)
+		return -1;
+	x->down->ops->flush(x->down);
+	upstream_relay(x->up);
+	x->status = r->status;
+	x->answer_begun = true;
+	x->request_done = false;
+	x->relayed = true;
+	x->relay_us = loop_now_us(x->worker->loop);
+	x->next = x->worker->relays;
+	if (x->next)
+		x->next->prev = x;
+	x->worker->relays = x;
+	return 0;
+}
+
 /* Heads until the final one. 1: it came; 0: not yet; -1: the exchange has ended; 2: start over. */
 static int read_heads(struct exchange *x)
 {
@@ -698,7 +787,10 @@ static int read_heads(struct exchange *x)
 		}
 		if (got > 0 && x->ms.first_byte_us == RECORD_MS_NONE)
 			x->ms.first_byte_us = loop_clock_us(x->worker->loop) - x->sent_us;
-		if (got > 0 && r.status < 200) {
+		if (got > 0 && r.status == 101 && x->request->websocket) {
+			got = switch_over(x, &r, &e) == 0 ? 1 : -1;
+			response_clear(&r);
+		} else if (got > 0 && r.status < 200) {
 			got = interim(x, &r, &e);
 			response_clear(&r);
 			if (got == 0)
@@ -743,6 +835,68 @@ static bool pump_answer(struct exchange *x)
 	return false;
 }
 
+/* ---- a WebSocket ---- */
+
+/* As far as both sides allow; each way ends by itself. */
+static void relay(struct exchange *x)
+{
+	struct err e = ERR_INIT;
+	uint64_t before = x->bytes_in + x->bytes_out;
+
+	if (pump_request(x) < 0)
+		return;
+	if (!x->answer_done) {
+		if (upstream_pull(x->up, x->down->ops->room(x->down), sink_answer, x,
+				  &x->answer_done, &e) < 0) {
+			fail_with(x, &e);
+			return;
+		}
+		if (x->answer_done)
+			x->down->ops->send_end(x->down, NULL);
+	}
+	if (x->answer_done && x->request_done)
+		finish(x, EXCHANGE_WHOLE);
+	else if (x->bytes_in + x->bytes_out != before)
+		arm_relay(x);
+}
+
+static bool still_admitted(const struct exchange *x, struct snapshot *s)
+{
+	struct identity id = identity_of(x->caller->entrance, s);
+	struct policy_request q = question(x);
+	struct policy_decision d = {0};
+	struct err e = ERR_INIT;
+	const struct ipaddr *own;
+	size_t own_n;
+
+	if (!id.policy)
+		return false;
+	policy_decide(id.policy, &q, &d);
+	if (!d.allow || override_check(id.policy, x->request, &q, &d, &e) < 0 || !d.allow)
+		return false;
+	/* What was added at its beginning must still be what the policy adds. */
+	if (strcmp(d.rule->credential ? d.rule->credential : "",
+		   x->rule->credential ? x->rule->credential : "") != 0)
+		return false;
+	return own_addrs_get(x->worker->own_addrs, loop_now_us(x->worker->loop), &own, &own_n,
+			     NULL) == 0 &&
+	       policy_check_addr(d.rule, &x->addr, own, own_n, NULL) == 0;
+}
+
+void exchange_recheck(struct exchange *x, struct snapshot *s)
+{
+	if (still_admitted(x, s))
+		return;
+	(void)err_reason(&x->error, REASON_POLICY_REVOKED,
+			 "the policy no longer admits this WebSocket");
+	fail(x);
+}
+
+struct exchange *exchange_next(const struct exchange *x)
+{
+	return x->next;
+}
+
 /* ---- the driver ---- */
 
 /* One step. True: another may be possible. */
@@ -773,13 +927,14 @@ static bool step(struct exchange *x)
 			return false;
 		got = read_heads(x);
 		if (got == 1)
-			exchange_goto(x, EXCHANGE_BODY);
+			exchange_goto(x, x->relayed ? EXCHANGE_RELAY : EXCHANGE_BODY);
 		return got > 0;
 	}
 	case EXCHANGE_BODY:
 		if (pump_request(x) == 0)
 			(void)pump_answer(x);
 		return false;
+	case EXCHANGE_RELAY: relay(x); return false;
 	case EXCHANGE_REFUSE:
 	case EXCHANGE_DONE: return false;
 	}

@@ -20,6 +20,7 @@ enum exchange_state {
 	EXCHANGE_DIAL,	  /* connecting; TLS */
 	EXCHANGE_ANSWER,  /* the request is being sent; no final head yet */
 	EXCHANGE_BODY,	  /* the answer's body is relayed */
+	EXCHANGE_RELAY,	  /* it has become a WebSocket: bytes both ways, unread */
 	EXCHANGE_REFUSE,  /* the refusal's record is on its way to the kernel; then the answer */
 	EXCHANGE_DONE,
 };
@@ -39,7 +40,10 @@ struct downstream_ops {
 		    void *arg, bool *ret_done, struct err *e);
 	const struct fields *(*trailers)(struct downstream *d);
 	size_t (*room)(struct downstream *d);
-	/* `more`: the client is still sending its request, so this connection serves no other. */
+	/* After a head of 101 (never but to a `websocket` request) what pull gives and send_body
+	 * takes are the bytes of the WebSocket, and send_end is the end of one way alone. Another
+	 * wire format may say it with another status (RFC 8441: 200).
+	 * `more`: the client is still sending its request, so this connection serves no other. */
 	int (*send_head)(struct downstream *d, const struct response *r, bool more, struct err *e);
 	void (*send_body)(struct downstream *d, struct str data);
 	void (*send_end)(struct downstream *d, const struct fields *trailers);
@@ -75,5 +79,9 @@ struct exchange *exchange_new(struct worker *w, struct downstream *d, const stru
 void exchange_drive(struct exchange *x);
 /* The downstream is gone (reset, closed): ends without `finished`, with its record. */
 void exchange_abandon(struct exchange *x, enum reason why, const char *detail);
+/* For the worker, of those in EXCHANGE_RELAY (worker->relays): the policy has changed. What s does
+ * not admit any more ends (policy_revoked). */
+void exchange_recheck(struct exchange *x, struct snapshot *s);
+struct exchange *exchange_next(const struct exchange *x);
 
 #endif

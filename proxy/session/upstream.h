@@ -30,6 +30,8 @@ struct upstream_ops {
 	bool (*answered)(const struct upstream *u);
 	bool (*reused)(const struct upstream *u);
 	bool (*is_quiet)(const struct upstream *u);
+	void (*relay)(struct upstream *u);
+	void (*reset)(struct upstream *u);
 };
 
 struct upstream {
@@ -129,6 +131,20 @@ static inline bool upstream_reused(const struct upstream *u)
 static inline bool upstream_is_quiet(const struct upstream *u)
 {
 	return u->ops->is_quiet(u);
+}
+
+/* After a 101, of HTTP/1.1 alone: what is sent and pulled from here on are bytes of the other
+ * protocol, and upstream_send_end ends one way alone. */
+static inline void upstream_relay(struct upstream *u)
+{
+	u->ops->relay(u);
+}
+
+/* As upstream_close, but the origin cannot take the end for a clean one. */
+static inline void upstream_reset(struct upstream *u)
+{
+	if (u)
+		u->ops->reset(u);
 }
 
 /* upstream_h1.c, for upstream.c alone; takes s over, also on failure. */

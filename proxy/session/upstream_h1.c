@@ -33,6 +33,7 @@ struct upstream_h1 {
 	bool last; /* we said that no other request follows */
 	bool keep; /* the answer allows another request */
 	bool got_end;
+	bool relay; /* it has become another protocol's connection */
 	bool failed;
 };
 
@@ -98,6 +99,14 @@ static void u_close(struct upstream *up)
 	struct upstream_h1 *u = h1_of(up);
 
 	stream_close(u->s);
+	loop_bury(u->worker->loop, u, free_upstream);
+}
+
+static void u_reset(struct upstream *up)
+{
+	struct upstream_h1 *u = h1_of(up);
+
+	stream_reset(u->s);
 	loop_bury(u->worker->loop, u, free_upstream);
 }
 
@@ -176,6 +185,8 @@ static void u_send_end(struct upstream *up, const struct fields *trailers)
 	struct strbuf end;
 
 	u->sent_end = true;
+	if (u->relay)
+		stream_shutdown(u->s);
 	if (!u->chunked)
 		return;
 	strbuf_init(&end, LIMIT_TRAILER_BYTES * 2);
@@ -253,7 +264,9 @@ static int u_pull(struct upstream *up, size_t max, void (*sink)(void *arg, struc
 			e->reason = REASON_UPSTREAM_MALFORMED;
 		return -1;
 	}
-	if (!u->body.done && stream_data(u->s).n == 0 && stream_at_eof(u->s) && !u->failed &&
+	/* A WebSocket says its own end, and many close beneath it without TLS's. */
+	if (!u->body.done && stream_data(u->s).n == 0 &&
+	    ((stream_at_eof(u->s) && !u->failed) || (u->relay && stream_was_cut(u->s))) &&
 	    body_eof(&u->body, NULL) == 0)
 		u->body.done = true;
 	u->got_end = u->body.done;
@@ -261,6 +274,17 @@ static int u_pull(struct upstream *up, size_t max, void (*sink)(void *arg, struc
 	if (!u->got_end && (u->failed || stream_at_eof(u->s)) && max >= PULL_MIN_ROOM)
 		return ended(u, e);
 	return 0;
+}
+
+static void u_relay(struct upstream *up)
+{
+	struct upstream_h1 *u = h1_of(up);
+
+	u->relay = true;
+	u->keep = false;
+	u->got_end = false;
+	body_reader_clear(&u->body);
+	body_reader_init(&u->body, BODY_CLOSE, 0);
 }
 
 static const struct fields *u_trailers(const struct upstream *up)
@@ -305,4 +329,6 @@ static const struct upstream_ops ops = {
 	.answered = u_answered,
 	.reused = u_reused,
 	.is_quiet = u_is_quiet,
+	.relay = u_relay,
+	.reset = u_reset,
 };

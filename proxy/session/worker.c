@@ -279,6 +279,18 @@ static void recheck_tunnels(struct worker *w)
 	}
 }
 
+static void recheck_relays(struct worker *w)
+{
+	struct exchange *x = w->relays;
+
+	while (x) {
+		struct exchange *next = exchange_next(x);
+
+		exchange_recheck(x, w->snapshot);
+		x = next;
+	}
+}
+
 static bool same_words(char *const *a, size_t a_n, char *const *b, size_t b_n)
 {
 	if (a_n != b_n)
@@ -345,6 +357,7 @@ static void take_up(void *arg)
 	/* Kept connections were judged under rules that may be gone. */
 	pool_close_all(w->pool);
 	recheck_tunnels(w);
+	recheck_relays(w);
 	__atomic_store_n(&w->taken_up, w->snapshot, __ATOMIC_RELEASE);
 	free(n);
 }

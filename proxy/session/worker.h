@@ -18,6 +18,7 @@
 #include "proxy/session/snapshot.h"
 
 struct client;
+struct exchange;
 struct tunnel;
 
 /* A configured way in; made by the engine, shared by the workers, unchanged while they run. */
@@ -65,6 +66,7 @@ struct worker {
 	struct timer retire_timer;
 	struct client *clients; /* all, newest first */
 	struct tunnel *tunnels;
+	struct exchange *relays;		  /* that have become WebSockets */
 	struct log_waiter *waiters, *last_waiter; /* oldest first */
 	/* borrowed from the engine */
 	struct signer *signer;

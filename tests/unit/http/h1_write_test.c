@@ -63,7 +63,10 @@ static void test_requests(void **state)
 		 "GET /a?b=c HTTP/1.1\r\nHost: h.test\r\n\r\n"},
 		{GET "Upgrade: websocket\r\nConnection: Upgrade, X-Hop\r\nX-Hop: "
 		     "1\r\nProxy-Authorization: Basic x\r\nKeep-Alive: 5\r\nVia: x\r\n\r\n",
-		 "GET /a?b=c HTTP/1.1\r\nHost: h.test\r\nVia: x\r\n\r\n"},
+		 "GET /a?b=c HTTP/1.1\r\nHost: h.test\r\nVia: x\r\n"
+		 "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"},
+		{GET "Upgrade: other\r\nConnection: Upgrade\r\n\r\n",
+		 "GET /a?b=c HTTP/1.1\r\nHost: h.test\r\n\r\n"},
 		{"lower http://h.test/ HTTP/1.1\r\nHost: h.test\r\n\r\n",
 		 "lower / HTTP/1.1\r\nHost: h.test\r\n\r\n"},
 	};
