@@ -2,23 +2,17 @@
 it, how one ends. Real clients: Python's websockets and aiohttp, Node's ws."""
 
 import asyncio
-import base64
-import hashlib
 import importlib.util
-import os
 import shutil
-import socket
 import ssl
 import subprocess
-import sys
 import threading
 import time
 
 import pytest
 
-from stilelib import PYTHON, TIMEOUT, Peer, Raw, Stile, allow, check_refusal, clean_env, client_context
+from stilelib import PYTHON, TIMEOUT, Peer, Raw, Stile, allow, check_refusal, clean_env, wait_for
 
-GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="  # RFC 6455 section 1.3
 
@@ -355,7 +349,7 @@ def test_a_credential_that_is_taken_back(stile, canary, tmp_path):
         with s.tunnel(server.tls) as c:
             c.send(hello(server.tls))
             assert c.response_head().status == 101
-            assert any(canary in str(h) for h in server.seen)
+            wait_for(lambda: any(canary in str(h) for h in server.seen), why="the credential arrives")
             s.reload(rules=[allow("wss://origin.test:*")], credentials=None)
             assert c.read_all() == b""
         end = s.wait_record(event="request.end")
