@@ -14,6 +14,7 @@ import mmap
 import os
 import pathlib
 import random
+import re
 import resource
 import secrets
 import shutil
@@ -41,6 +42,9 @@ NOFILE = 600        # of stile, so that a crowd can use them up
 DISK = "192m"       # of the log
 DRAIN_S = 2
 MEMORY_KIB = 4096   # that may be gained after the warm-up, or a tenth if that is more
+# What must be said when something is broken on purpose.
+PROOF = {"memory": r"^memory .* grows", "descriptor": r"^descriptors did not come back", "term": r"^SIGTERM: it has not",
+         "log": r"^no end of|without its start"}
 HOSTS = ("fwd.test", "insp.test", "cred.test", "race.test", "flip.test", "other.test", "rush.test")
 
 
@@ -360,7 +364,7 @@ def main() -> int:
     p = argparse.ArgumentParser()
     p.add_argument("--minutes", type=float, default=10)
     p.add_argument("--seed", type=int, default=None)
-    p.add_argument("--prove", choices=["memory", "descriptor", "term", "log"], default="")
+    p.add_argument("--prove", choices=list(PROOF), default="")
     p.add_argument("--keep", action="store_true", help="leave the folder behind")
     args = p.parse_args()
     if os.environ.get(INSIDE) != "1":
@@ -378,6 +382,10 @@ def main() -> int:
         asyncio.run(soak.run(args.minutes))
         soak.judge()
         soak.table()
+        if args.prove:
+            found = any(re.search(PROOF[args.prove], x) for x in soak.ledger.complaints)
+            print(f"soak: {args.prove} was {'found' if found else 'NOT FOUND'}", flush=True)
+            return 0 if found else 1
         return 1 if soak.ledger.complained else 0
     finally:
         soak.stop()
