@@ -34,9 +34,7 @@ static void note_upgrade(struct str value, struct h1_facts *f)
 		f->h2c = true;
 }
 
-/* Takes a field that means something to us into *f. Returns whether it is to be forwarded. */
-static bool note_field(enum field_kind k, struct str v, bool response, struct h1_facts *f,
-		       struct hop *hop)
+bool h1_note_field(enum field_kind k, struct str v, bool response, struct h1_facts *f)
 {
 	switch (k) {
 	case FIELD_HOST: note_first(v, &f->host, &f->n_host); return false;
@@ -46,7 +44,8 @@ static bool note_field(enum field_kind k, struct str v, bool response, struct h1
 	case FIELD_TRANSFER_ENCODING:
 		note_first(v, &f->transfer_encoding, &f->n_transfer_encoding);
 		return false;
-	case FIELD_CONNECTION: hop->value[hop->n++] = v; return false;
+	case FIELD_CONNECTION:
+	case FIELD_HOP: return false;
 	case FIELD_TE:
 		if (h1_list_has(v, STR("trailers")))
 			f->te_trailers = true;
@@ -57,7 +56,6 @@ static bool note_field(enum field_kind k, struct str v, bool response, struct h1
 	case FIELD_PROXY_AUTHORIZATION:
 		note_first(v, &f->proxy_authorization, &f->n_proxy_authorization);
 		return false;
-	case FIELD_HOP: return false;
 	case FIELD_ALT_SVC: return !response;
 	case FIELD_ACCEPT:
 		if (!f->accept.p)
@@ -136,8 +134,10 @@ static int apply_connection(const struct hop *hop, bool response, struct fields 
 
 /* `Content_Length` frames the message for a reader that makes `_` and `-` one, and for nobody else.
  */
-static int check_lookalike(struct str name, struct err *e)
+int h1_check_lookalike(struct str name, struct err *e)
 {
+	if (str_find(name, '_') < 0)
+		return 0;
 	switch (field_kind_folded(name)) {
 	case FIELD_CONTENT_LENGTH:
 	case FIELD_TRANSFER_ENCODING:
@@ -175,11 +175,12 @@ int h1_read_fields(struct str section, bool response, struct fields *out, struct
 			return err_reason(e, REASON_HEAD_TOO_LARGE, "more than %d fields",
 					  LIMIT_HEAD_FIELDS);
 		kind = field_kind(one.name);
-		if (kind == FIELD_PLAIN && !response && str_find(one.name, '_') >= 0 &&
-		    check_lookalike(one.name, e) < 0)
+		if (kind == FIELD_PLAIN && !response && h1_check_lookalike(one.name, e) < 0)
 			return -1;
-		if (note_field(kind, one.value, response, ret, &hop) &&
-		    fields_add(out, one.name, one.value) < 0)
+		if (kind == FIELD_CONNECTION)
+			hop.value[hop.n++] = one.value;
+		else if (h1_note_field(kind, one.value, response, ret) &&
+			 fields_add(out, one.name, one.value) < 0)
 			return err_reason(e, REASON_INTERNAL_ERROR, "out of memory");
 	}
 	if (rc < 0)

@@ -5,6 +5,7 @@
 #ifndef STILE_PROXY_HTTP_H1_TEXT_H
 #define STILE_PROXY_HTTP_H1_TEXT_H
 
+#include "proxy/http/field_kind.h"
 #include "proxy/http/message.h"
 
 /* Bits of h1_class. */
@@ -57,6 +58,12 @@ struct h1_facts {
 	bool expect_other;
 };
 
+/* Takes a field that means something to us into *f; Connection is not among them. Returns whether
+ * it is to be forwarded. */
+bool h1_note_field(enum field_kind k, struct str v, bool response, struct h1_facts *f);
+/* -1 for a name that frames the message, or belongs to this hop, for a reader that makes `_` and
+ * `-` one. */
+int h1_check_lookalike(struct str name, struct err *e);
 /* Reads the field section of a head, its blank line included: what is to be forwarded into *out,
  * the rest into *ret. */
 int h1_read_fields(struct str section, bool response, struct fields *out, struct h1_facts *ret,

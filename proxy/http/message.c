@@ -20,6 +20,7 @@ void request_clear(struct request *r)
 	if (!r)
 		return;
 	free(r->mem);
+	free(r->joined);
 	fields_clear(&r->fields);
 	url_clear(&r->url);
 	request_init(r);

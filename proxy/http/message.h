@@ -32,7 +32,8 @@ enum target_form { TARGET_ORIGIN, TARGET_ABSOLUTE, TARGET_AUTHORITY };
 
 struct request {
 	/* owned */
-	char *mem; /* the head's bytes; slices below point here */
+	char *mem;    /* the head's bytes; slices below point here */
+	char *joined; /* the same of a field that came in pieces */
 	struct fields fields;
 	struct url url; /* CONNECT: host and port alone */
 	/* plain */

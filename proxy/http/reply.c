@@ -195,49 +195,169 @@ static void add_text(const struct reply *r, unsigned status, struct strbuf *out)
 /* ---- the whole ---- */
 
 /* What RFC 9110 wants beside some statuses: sections 15.5.6, 15.5.8, 10.2.3. */
-static void add_status_fields(unsigned status, struct strbuf *out)
+static bool status_field(unsigned status, struct field *ret)
 {
 	switch (status) {
 	case 405:
 		/* What no rule can open is left out; what a rule opens is not told. */
-		strbuf_adds(out,
-			    "Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, CONNECT\r\n");
-		break;
-	case 407: strbuf_adds(out, "Proxy-Authenticate: Basic realm=\"stile\"\r\n"); break;
-	case 429: strbuf_adds(out, "Retry-After: 1\r\n"); break;
-	case 503: strbuf_adds(out, "Retry-After: 5\r\n"); break;
-	default: break;
+		*ret = (struct field){STR("Allow"),
+				      STR("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS, CONNECT")};
+		return true;
+	case 407:
+		*ret = (struct field){STR("Proxy-Authenticate"), STR("Basic realm=\"stile\"")};
+		return true;
+	case 429: *ret = (struct field){STR("Retry-After"), STR("1")}; return true;
+	case 503: *ret = (struct field){STR("Retry-After"), STR("5")}; return true;
+	default: return false;
 	}
+}
+
+static unsigned status_of(const struct reply *r)
+{
+	unsigned status = r->status ? r->status : (unsigned)reason_status(r->reason);
+
+	return status < 200 || status > 599 ? 500 : status;
+}
+
+/* True: as text. */
+static bool add_body(const struct reply *r, struct strbuf *out)
+{
+	bool text = prefers_text(r->accept);
+
+	if (text)
+		add_text(r, status_of(r), out);
+	else
+		add_json(r, status_of(r), out);
+	return text;
+}
+
+/* RFC 9209 section 2: our name, the type of the error, our own word for it. */
+static void add_proxy_status(const struct reply *r, struct strbuf *out)
+{
+	strbuf_addf(out, "stile; error=%s; details=\"%s\"", reason_proxy_error(r->reason),
+		    reason_word(r->reason));
 }
 
 void reply_write(const struct reply *r, struct strbuf *out)
 {
-	unsigned status = r->status ? r->status : (unsigned)reason_status(r->reason);
-	const char *word = reason_word(r->reason);
-	bool text = prefers_text(r->accept);
+	unsigned status = status_of(r);
 	char mem[BODY_MAX];
 	struct strbuf body;
+	struct field more;
+	bool text;
 
-	if (status < 200 || status > 599)
-		status = 500;
 	strbuf_init_fixed(&body, mem, sizeof(mem));
-	if (text)
-		add_text(r, status, &body);
-	else
-		add_json(r, status, &body);
-	strbuf_addf(out, "HTTP/1.1 %u %s by stile (%s)\r\n", status, reply_phrase(status), word);
+	text = add_body(r, &body);
+	strbuf_addf(out, "HTTP/1.1 %u %s by stile (%s)\r\n", status, reply_phrase(status),
+		    reason_word(r->reason));
 	strbuf_addf(out, "Content-Type: %s\r\nContent-Length: %zu\r\n",
 		    text ? "text/plain; charset=utf-8" : "application/json", body.len);
 	strbuf_adds(out, "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n");
-	/* RFC 9209 section 2: our name, the type of the error, our own word for it. */
-	strbuf_addf(out, "Proxy-Status: stile; error=%s; details=\"%s\"\r\n",
-		    reason_proxy_error(r->reason), word);
-	add_status_fields(status, out);
+	strbuf_adds(out, "Proxy-Status: ");
+	add_proxy_status(r, out);
+	strbuf_adds(out, "\r\n");
+	if (status_field(status, &more))
+		strbuf_addf(out, "%.*s: %.*s\r\n", STR_FMT(more.name), STR_FMT(more.value));
 	if (!r->keep)
 		strbuf_adds(out, "Connection: close\r\n");
 	strbuf_adds(out, "\r\n");
 	if (!r->head)
 		strbuf_add(out, strbuf_str(&body));
+}
+
+/* The code that a gRPC client would have made of the status, had it read one: it shows what it is
+ * told in grpc-message instead. */
+static const char *grpc_status(unsigned status)
+{
+	switch (status) {
+	case 403:
+	case 405:
+	case 421: return "7"; /* PERMISSION_DENIED */
+	case 401:
+	case 407: return "16"; /* UNAUTHENTICATED */
+	case 429: return "8";  /* RESOURCE_EXHAUSTED */
+	case 502:
+	case 503:
+	case 504: return "14";			   /* UNAVAILABLE */
+	default: return status < 500 ? "3" : "13"; /* INVALID_ARGUMENT, INTERNAL */
+	}
+}
+
+/* As its Percent-Encoding wants: what is visible ASCII stays, but for the percent sign. */
+static void add_grpc_text(struct strbuf *out, struct str s)
+{
+	for (size_t i = 0; i < s.n; i++) {
+		unsigned char c = (unsigned char)s.p[i];
+
+		if (c >= 0x20 && c <= 0x7e && c != '%')
+			strbuf_addc(out, (char)c);
+		else
+			strbuf_addf(out, "%%%02X", c);
+	}
+}
+
+static int add_grpc(const struct reply *r, struct response *ret, struct strbuf *mem, size_t at)
+{
+	ret->status = 200;
+	strbuf_addf(mem, "stile refused this call: %s", reason_word(r->reason));
+	if (r->detail.n > 0) {
+		strbuf_adds(mem, ": ");
+		add_grpc_text(mem, str_head(r->detail, DETAIL_MAX));
+	}
+	if (r->id.n > 0) {
+		strbuf_adds(mem, " (id ");
+		add_grpc_text(mem, str_head(r->id, ID_MAX));
+		strbuf_addc(mem, ')');
+	}
+	if (!(ret->mem = strbuf_take(mem)) ||
+	    fields_add(&ret->fields, STR("content-type"), STR("application/grpc")) < 0 ||
+	    fields_add(&ret->fields, STR("grpc-status"), str_from_c(grpc_status(status_of(r)))) <
+		    0 ||
+	    fields_add(&ret->fields, STR("grpc-message"), str_from_c(ret->mem + at)) < 0)
+		return -1;
+	return 0;
+}
+
+int reply_response(const struct reply *r, struct response *ret, struct strbuf *body)
+{
+	struct strbuf mem;
+	struct field more;
+	size_t at;
+	bool text;
+
+	response_init(ret);
+	ret->version = HTTP_2;
+	ret->status = status_of(r);
+	strbuf_init(&mem, BODY_MAX);
+	add_proxy_status(r, &mem);
+	at = mem.len;
+	if (r->grpc) {
+		if (add_grpc(r, ret, &mem, at) < 0)
+			goto fail;
+	} else {
+		text = add_body(r, body);
+		ret->body = r->head ? BODY_NONE : BODY_LENGTH;
+		ret->length = ret->content_length = body->len;
+		ret->has_content_length = true;
+		if (r->head)
+			strbuf_reset(body);
+		if (!(ret->mem = strbuf_take(&mem)) ||
+		    fields_add(&ret->fields, STR("content-type"),
+			       text ? STR("text/plain; charset=utf-8") : STR("application/json")) <
+			    0 ||
+		    fields_add(&ret->fields, STR("x-content-type-options"), STR("nosniff")) < 0)
+			goto fail;
+		if (status_field(ret->status, &more) &&
+		    fields_add(&ret->fields, more.name, more.value) < 0)
+			goto fail;
+	}
+	if (fields_add(&ret->fields, STR("cache-control"), STR("no-store")) == 0 &&
+	    fields_add(&ret->fields, STR("proxy-status"), str_from(ret->mem, at)) == 0)
+		return 0;
+fail:
+	strbuf_clear(&mem);
+	response_clear(ret);
+	return -1;
 }
 
 struct str reply_connect_ok(void)

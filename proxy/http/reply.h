@@ -15,12 +15,16 @@ struct reply {
 	struct str accept; /* of the request; JSON unless text/plain or text/html is preferred */
 	bool head;	   /* answer to HEAD: no body bytes, the same Content-Length */
 	bool keep;	   /* else Connection: close */
+	bool grpc;	   /* reply_response: a gRPC client asked, who reads trailers alone */
 	unsigned status;   /* 0: the reason's own */
 };
 
 /* "HTTP/1.1 403 Forbidden ..." whole, body included; the reason phrase names the reason word. 405
  * carries Allow, 407 Proxy-Authenticate, 429/503 Retry-After. */
 void reply_write(const struct reply *r, struct strbuf *out);
+/* The same as a message, for HTTP/2: *ret (response_clear it) and its body. For gRPC it is one head
+ * without a body: status 200, grpc-status and grpc-message. -1: memory is out. */
+int reply_response(const struct reply *r, struct response *ret, struct strbuf *body) ATTR_NODISCARD;
 /* "HTTP/1.1 200 Connection established" for CONNECT: no framing fields (RFC 9110 section 9.3.6). */
 struct str reply_connect_ok(void);
 struct str reply_continue(void); /* "HTTP/1.1 100 Continue" */

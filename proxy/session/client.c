@@ -11,6 +11,7 @@
 #include "certs/clientfail.h"
 #include "logging/log.h"
 #include "proxy/session/audit.h"
+#include "proxy/session/client_h2.h"
 #include "proxy/session/pull.h"
 
 static const struct downstream_ops client_ops;
@@ -36,14 +37,15 @@ void client_goto(struct client *c, enum client_state to)
 		[CLIENT_PEEK] =
 			TO(LEAF) | TO(TUNNEL) | TO(IDLE) | TO(REFUSE) | TO(LINGER) | TO(CLOSED),
 		[CLIENT_LEAF] = TO(TLS) | TO(CLOSED) | TO(LINGER),
-		[CLIENT_TLS] = TO(IDLE) | TO(CLOSED),
+		[CLIENT_TLS] = TO(IDLE) | TO(H2) | TO(CLOSED),
+		[CLIENT_H2] = TO(LINGER) | TO(CLOSED),
 		[CLIENT_TUNNEL] = TO(LINGER) | TO(CLOSED),
 		[CLIENT_REFUSE] = TO(LINGER) | TO(CLOSED),
 		[CLIENT_LINGER] = TO(CLOSED),
 		[CLIENT_CLOSED] = 0,
 	};
-	static const char *const names[] = {"idle", "head",   "exchange", "peek",   "leaf",
-					    "tls",  "tunnel", "refuse",	  "linger", "closed"};
+	static const char *const names[] = {"idle", "head",   "exchange", "peek",   "leaf",  "tls",
+					    "h2",   "tunnel", "refuse",	  "linger", "closed"};
 
 	if (!(legal[c->state] & 1u << to)) {
 		log_error("client %s: no way from %s to %s", c->peer.text, names[c->state],
@@ -61,6 +63,7 @@ void client_goto(struct client *c, enum client_state to)
 	case CLIENT_PEEK: timer_arm(&c->timer, limits(c)->peek_ms); break;
 	case CLIENT_LEAF:
 	case CLIENT_TLS: timer_arm(&c->timer, LIMIT_MS_CLIENT_TLS); break;
+	case CLIENT_H2: timer_arm(&c->timer, client_h2_timer_ms(c->h2)); break;
 	case CLIENT_LINGER: timer_arm(&c->timer, LIMIT_MS_LINGER); break;
 	case CLIENT_EXCHANGE: /* the exchange's timers */
 	case CLIENT_TUNNEL:   /* the tunnel's */
@@ -80,8 +83,9 @@ static void note_partial_head(struct client *c)
 
 /* ---- records of what never became an exchange or a tunnel ---- */
 
-static uint64_t record_denied(struct client *c, enum record_event event, const char *id,
-			      enum scheme scheme, const struct err *e)
+/* q: of a request.deny. */
+static uint64_t record_refused(struct client *c, enum record_event event, const char *id,
+			       enum scheme scheme, const struct request *q, const struct err *e)
 {
 	struct snapshot *s = c->worker->snapshot;
 	struct identity who = identity_of(c->caller.entrance, s);
@@ -96,8 +100,7 @@ static uint64_t record_denied(struct client *c, enum record_event event, const c
 		audit_rule(&r, &m, c->connect->may.deny);
 		r.status = c->state == CLIENT_HEAD ? (unsigned)reason_status(e->reason) : 0;
 	} else {
-		note_partial_head(c);
-		audit_request(&r, &c->request);
+		audit_request(&r, q);
 		if (c->where.in_tunnel && r.host.n == 0) {
 			r.scheme = str_from_c(scheme_word(c->where.scheme));
 			r.host = host_str(&c->where.host);
@@ -108,6 +111,40 @@ static uint64_t record_denied(struct client *c, enum record_event event, const c
 	audit_decision(&r, false, e->reason);
 	r.error_detail = str_from_c(e->text);
 	return worker_log(c->worker, &r, false);
+}
+
+static uint64_t record_denied(struct client *c, enum record_event event, const char *id,
+			      enum scheme scheme, const struct err *e)
+{
+	if (event == RECORD_REQUEST_DENY)
+		note_partial_head(c);
+	return record_refused(c, event, id, scheme, &c->request, e);
+}
+
+uint64_t client_record_denied(struct client *c, const struct request *q, const char *id,
+			      const struct err *e)
+{
+	return record_refused(c, RECORD_REQUEST_DENY, id, SCHEME_NONE, q, e);
+}
+
+void client_record_fault(struct client *c, const struct err *e)
+{
+	struct request none;
+	char id[RECORD_ID_LEN + 1];
+
+	request_init(&none);
+	record_new_id(id);
+	(void)client_record_denied(c, &none, id, e);
+	if (c->connect)
+		c->connect->pending = false;
+}
+
+void client_request_came(struct client *c)
+{
+	c->served = true;
+	c->leaf_unproven = false;
+	if (c->connect)
+		c->connect->pending = false;
 }
 
 /* ---- the end ---- */
@@ -128,6 +165,7 @@ static void free_client(void *obj)
 	request_clear(&c->request);
 	body_reader_clear(&c->body);
 	strbuf_clear(&c->head);
+	client_h2_free(c->h2);
 	free(c->refusal);
 	free(c->tls_sni);
 	drop_connect(c);
@@ -158,6 +196,8 @@ static void record_unfinished(struct client *c, enum reason why, const char *det
 	} else if (c->tunnel) {
 		tunnel_close(c->tunnel, e.reason, e.text);
 		c->tunnel = NULL;
+	} else if (c->h2) {
+		(void)client_h2_abandon(c->h2, e.reason, e.text);
 	} else if (c->state == CLIENT_HEAD) {
 		record_new_id(id);
 		(void)record_denied(c, RECORD_REQUEST_DENY, id, SCHEME_NONE, &e);
@@ -198,6 +238,11 @@ static void linger(struct client *c)
 	stream_shutdown(c->s);
 	stream_resume(c->s);
 	client_drive(c);
+}
+
+void client_end(struct client *c)
+{
+	linger(c);
 }
 
 static void linger_on(struct client *c)
@@ -313,6 +358,7 @@ static void on_timer(void *arg)
 	case CLIENT_TLS:
 		client_close(c, REASON_CLIENT_TIMEOUT, "the TLS handshake did not end in time");
 		return;
+	case CLIENT_H2: client_h2_timer(c->h2); return;
 	case CLIENT_LINGER: client_close(c, REASON_NONE, NULL); return;
 	case CLIENT_EXCHANGE:
 	case CLIENT_TUNNEL:
@@ -397,6 +443,14 @@ static bool read_head(struct client *c)
 	return true;
 }
 
+void client_left(struct client *c)
+{
+	client_close(c, REASON_CLIENT_CLOSED,
+		     c->leaf_unproven ? "the client closed the connection without a request (some "
+					"do so when they do not trust the CA: `stile ca bundle`)"
+				      : NULL);
+}
+
 /* The client says no more. Whoever stopped in the middle of a head may still be listening. */
 static void end_of_input(struct client *c)
 {
@@ -408,10 +462,7 @@ static void end_of_input(struct client *c)
 		refuse_head(c, &e);
 		return;
 	}
-	client_close(c, REASON_CLIENT_CLOSED,
-		     c->leaf_unproven ? "the client closed the connection without a request (some "
-					"do so when they do not trust the CA: `stile ca bundle`)"
-				      : NULL);
+	client_left(c);
 }
 
 /* One step. True: another may be possible. */
@@ -435,6 +486,7 @@ static bool step(struct client *c)
 			client_close(c, REASON_CLIENT_CLOSED, NULL);
 		return c->state != CLIENT_PEEK;
 	}
+	case CLIENT_H2: client_h2_drive(c->h2); return c->state != CLIENT_H2;
 	case CLIENT_LINGER: linger_on(c); return false;
 	case CLIENT_LEAF:
 	case CLIENT_TLS:
@@ -720,6 +772,8 @@ void client_drain(struct client *c)
 	c->keep = false;
 	if (c->state == CLIENT_IDLE)
 		client_close(c, REASON_NONE, NULL);
+	else if (c->state == CLIENT_H2)
+		client_h2_drain(c->h2);
 	else if (c->state == CLIENT_PEEK && stream_data(c->s).n == 0)
 		client_close(c, REASON_SHUTTING_DOWN,
 			     "stile is shutting down, and nothing came after CONNECT");

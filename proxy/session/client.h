@@ -23,6 +23,7 @@ enum client_state {
 	CLIENT_PEEK,	 /* CONNECT was answered 200: waits for the first bytes inside */
 	CLIENT_LEAF,	 /* the certificate is being made */
 	CLIENT_TLS,	 /* handshake with the client */
+	CLIENT_H2,	 /* HTTP/2 is spoken: exchanges run side by side (client_h2.h) */
 	CLIENT_TUNNEL,	 /* an opaque tunnel is being opened or runs */
 	CLIENT_REFUSE,	 /* a refusal's record is on its way to the kernel; then the answer */
 	CLIENT_LINGER,	 /* answered and half-closed: what still comes is dropped */
@@ -47,6 +48,8 @@ struct client_refusal {
 	bool answer; /* in HTTP; otherwise the connection just ends */
 };
 
+struct client_h2;
+
 struct client {
 	/* owned */
 	struct stream *s;
@@ -55,6 +58,7 @@ struct client {
 	struct body_reader body;
 	struct exchange *exchange;
 	struct tunnel *tunnel;
+	struct client_h2 *h2;		/* from CLIENT_H2 on */
 	struct client_connect *connect; /* NULL until a CONNECT came */
 	struct client_refusal *refusal; /* CLIENT_REFUSE alone */
 	char *tls_sni;			/* NULL: none seen */
@@ -93,7 +97,7 @@ void client_close(struct client *c, enum reason why, const char *detail);
 /* No further request: idle connections close now, busy ones after their answer. */
 void client_drain(struct client *c);
 
-/* For connect.c, intercept.c and tunnel.c alone: */
+/* For connect.c, intercept.c, client_h2.c and tunnel.c alone: */
 
 void client_goto(struct client *c, enum client_state to);
 /* Writes an answer of ours, then closes (lingering) unless `keep`. */
@@ -101,6 +105,17 @@ void client_answer(struct client *c, const struct reply *r, bool keep);
 /* Refuses what is pending on this connection: a tunnel.deny or request.deny record with e, and an
  * answer in HTTP if one can be read at this point, then close. */
 void client_deny_connect(struct client *c, enum scheme scheme, const struct err *e, bool answer);
+/* The record of a request that was refused unread. The ticket, or 0. */
+uint64_t client_record_denied(struct client *c, const struct request *q, const char *id,
+			      const struct err *e);
+/* The record of a connection that is at fault while no request speaks for it. */
+void client_record_fault(struct client *c, const struct err *e);
+/* A request is here, and will be recorded: it speaks for its CONNECT. */
+void client_request_came(struct client *c);
+/* The client's end of the connection came between requests. */
+void client_left(struct client *c);
+/* Ends the connection once what is written is sent. */
+void client_end(struct client *c);
 /* connect.c: */
 void connect_start(struct client *c);
 void connect_peek(struct client *c);

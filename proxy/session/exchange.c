@@ -440,6 +440,7 @@ static struct upstream_place place_of(const struct exchange *x)
 		.key = str_from_c(x->pool_key),
 		.addr = x->addr,
 		.port = x->request->url.port,
+		.keep = x->snapshot == x->worker->snapshot,
 	};
 }
 
@@ -612,6 +613,7 @@ static bool dial(struct exchange *x)
 		return true;
 	if (route_is_connecting(&x->route))
 		return false;
+	x->route.h1_only = x->request->websocket;
 	if (route_connect(&x->route, x->request->url.scheme == SCHEME_HTTPS, x->identity.sandbox,
 			  &e) < 0)
 		fail_with(x, &e);
@@ -710,12 +712,16 @@ static int pump_request(struct exchange *x)
 }
 
 /* RFC 9110 section 9.2.2: only what is idempotent is sent twice, and only when the origin closed a
- * kept connection before it said anything and none of a body is gone. */
+ * kept connection before it said anything and none of a body is gone; or what it says it did not
+ * look at (RFC 9113 section 8.7). */
 static bool may_retry(const struct exchange *x, const struct err *e)
 {
-	return e->reason == REASON_UPSTREAM_CLOSED && !x->retried && upstream_reused(x->up) &&
-	       !upstream_answered(x->up) && x->bytes_out == 0 && x->interims == 0 &&
-	       x->request->body == BODY_NONE && method_is_idempotent(x->request->method);
+	if (e->reason != REASON_UPSTREAM_CLOSED || x->retried || x->bytes_out > 0 ||
+	    x->interims > 0)
+		return false;
+	return upstream_unprocessed(x->up) ||
+	       (upstream_reused(x->up) && !upstream_answered(x->up) &&
+		x->request->body == BODY_NONE && method_is_idempotent(x->request->method));
 }
 
 static void retry(struct exchange *x)

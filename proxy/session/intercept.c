@@ -8,10 +8,11 @@
 #include "certs/clientfail.h"
 #include "certs/signer.h"
 #include "proxy/session/client.h"
+#include "proxy/session/client_h2.h"
 
 /* What we speak inside; the wire format of RFC 7301. A client that offers http/1.0 alone (curl
  * --http1.0) is answered in it. */
-static const struct str ALPN = {"\x08http/1.1\x08http/1.0", 18};
+static const struct str ALPN = {"\x02h2\x08http/1.1\x08http/1.0", 21};
 
 static void on_leaf(void *arg, struct leaf *leaf, const struct err *why)
 {
@@ -61,7 +62,8 @@ void intercept_handshaked(struct client *c)
 	c->caller.tls_version = str_from_c(SSL_get_version(ssl));
 	SSL_get0_alpn_selected(ssl, &alpn, &alpn_n);
 	/* Static text: it outlives the SSL. */
-	c->caller.tls_alpn = str_eq(str_from(alpn, alpn_n), STR("http/1.0"))   ? STR("http/1.0")
+	c->caller.tls_alpn = str_eq(str_from(alpn, alpn_n), STR("h2"))	       ? STR("h2")
+			     : str_eq(str_from(alpn, alpn_n), STR("http/1.0")) ? STR("http/1.0")
 			     : str_eq(str_from(alpn, alpn_n), STR("http/1.1")) ? STR("http/1.1")
 									       : STR_NONE;
 	c->where.scheme = SCHEME_HTTPS;
@@ -69,7 +71,16 @@ void intercept_handshaked(struct client *c)
 	c->leaf_unproven = true;
 	request_clear(&c->request);
 	request_init(&c->request);
-	client_goto(c, CLIENT_IDLE);
+	if (!str_eq(c->caller.tls_alpn, STR("h2"))) {
+		client_goto(c, CLIENT_IDLE);
+		return;
+	}
+	c->caller.http = STR("2");
+	c->h2 = client_h2_new(c);
+	if (c->h2)
+		client_goto(c, CLIENT_H2);
+	else
+		client_close(c, REASON_OVERLOADED, "out of memory");
 }
 
 void intercept_failed(struct client *c)
@@ -80,6 +91,6 @@ void intercept_failed(struct client *c)
 		(void)clientfail_explain(stream_ssl(c->s), &e);
 		client_close(c, e.reason, e.text);
 	} else {
-		client_close(c, REASON_CLIENT_CLOSED, "the client closed the connection");
+		client_left(c);
 	}
 }

@@ -11,6 +11,7 @@
 #include "proxy/session/parent.h"
 
 static const struct str ALPN_H1 = {"\x08http/1.1", 9};
+static const struct str ALPN = {"\x02h2\x08http/1.1", 12};
 
 static void on_timer(void *arg);
 
@@ -174,7 +175,7 @@ static int start_tls(struct route *r, struct err *e)
 	SSL *ssl;
 
 	if (trust_client_new(r->snapshot->trust, r->host->text, is_ip ? r->host->addr.b : NULL,
-			     r->host->kind == HOST_IPV4 ? 4 : 16, ALPN_H1,
+			     r->host->kind == HOST_IPV4 ? 4 : 16, r->h1_only ? ALPN_H1 : ALPN,
 			     str_from_c(r->session_key), &ssl, e) < 0)
 		return -1;
 	r->at_us = loop_now_us(r->worker->loop);

@@ -27,6 +27,7 @@ struct route {
 	/* plain */
 	uint16_t port;
 	bool tls;
+	bool h1_only;			 /* HTTP/2 is not offered: set before route_connect */
 	const struct config_parent *via; /* the snapshot's upstream.proxy; NULL: dialled directly */
 	struct resolved judged;		 /* what survived; none when `via` is told the name */
 	struct ipaddr addr; /* where it leads, once connected; none when `via` was told the name */

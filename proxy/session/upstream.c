@@ -7,9 +7,12 @@
 struct upstream *upstream_take(struct worker *w, struct upstream_place *place,
 			       void (*on_event)(void *arg), void *arg, struct err *e)
 {
-	struct upstream *u = NULL;
-	struct stream *s = pool_take(w->pool, place->key, &place->addr, &place->port);
+	struct upstream *u = upstream_h2_take(w, place, on_event, arg, e);
+	struct stream *s;
 
+	if (u || (e && e->reason != REASON_NONE))
+		return u;
+	s = pool_take(w->pool, place->key, &place->addr, &place->port);
 	if (!s || upstream_h1_new(w, s, true, place, on_event, arg, &u, e) < 0)
 		return NULL;
 	return u;
@@ -18,5 +21,12 @@ struct upstream *upstream_take(struct worker *w, struct upstream_place *place,
 int upstream_open(struct worker *w, struct stream *s, const struct upstream_place *place,
 		  void (*on_event)(void *arg), void *arg, struct upstream **ret, struct err *e)
 {
+	const unsigned char *alpn = NULL;
+	unsigned n = 0;
+
+	if (stream_ssl(s))
+		SSL_get0_alpn_selected(stream_ssl(s), &alpn, &n);
+	if (str_eq(str_from(alpn, n), STR("h2")))
+		return upstream_h2_open(w, s, place, on_event, arg, ret, e);
 	return upstream_h1_new(w, s, false, place, on_event, arg, ret, e);
 }

@@ -1,8 +1,8 @@
 /*
  * One request's way to an origin and back, as an exchange uses it: writes a request, reads its
  * answer. The wire's details (framing, chunking, streams) end here: upstream_h1.c is a connection
- * of HTTP/1.1. What is finished goes back to where it may serve another request, when both sides
- * left it clean.
+ * of HTTP/1.1, upstream_h2.c a stream of HTTP/2. What is finished goes back to where it may serve
+ * another request, when both sides left it clean.
  */
 #ifndef STILE_PROXY_SESSION_UPSTREAM_H
 #define STILE_PROXY_SESSION_UPSTREAM_H
@@ -32,6 +32,7 @@ struct upstream_ops {
 	bool (*is_quiet)(const struct upstream *u);
 	void (*relay)(struct upstream *u);
 	void (*reset)(struct upstream *u);
+	bool (*unprocessed)(const struct upstream *u);
 };
 
 struct upstream {
@@ -43,6 +44,7 @@ struct upstream_place {
 	struct str key; /* everything under which the connection was judged */
 	struct ipaddr addr;
 	uint16_t port;
+	bool keep; /* what is opened may serve others: it was judged under the current snapshot */
 };
 
 /* A kept connection for place->key, or NULL; fills place->addr. on_event: something can be read,
@@ -147,6 +149,22 @@ static inline void upstream_reset(struct upstream *u)
 		u->ops->reset(u);
 }
 
+/* The origin said that it did not look at the request (RFC 9113 section 8.7). */
+static inline bool upstream_unprocessed(const struct upstream *u)
+{
+	return u->ops->unprocessed(u);
+}
+
+/* After a reload: what is open takes no other request, and ends with its last one. */
+void upstream_h2_retire_all(struct worker *w);
+void upstream_h2_end_all(struct worker *w); /* no exchange is left */
+
+/* upstream_h2.c, for upstream.c alone; open takes s over, also on failure. */
+struct upstream *upstream_h2_take(struct worker *w, struct upstream_place *place,
+				  void (*on_event)(void *arg), void *arg, struct err *e);
+int upstream_h2_open(struct worker *w, struct stream *s, const struct upstream_place *place,
+		     void (*on_event)(void *arg), void *arg, struct upstream **ret,
+		     struct err *e) ATTR_NODISCARD;
 /* upstream_h1.c, for upstream.c alone; takes s over, also on failure. */
 int upstream_h1_new(struct worker *w, struct stream *s, bool reused,
 		    const struct upstream_place *place, void (*on_event)(void *arg), void *arg,

@@ -315,6 +315,13 @@ static bool u_is_quiet(const struct upstream *up)
 	return !u->failed && !u->answered && !stream_at_eof(u->s) && stream_data(u->s).n == 0;
 }
 
+/* Of a connection that just ends nobody can say. */
+static bool u_unprocessed(const struct upstream *up)
+{
+	(void)up;
+	return false;
+}
+
 static const struct upstream_ops ops = {
 	.release = u_release,
 	.close = u_close,
@@ -331,4 +338,5 @@ static const struct upstream_ops ops = {
 	.is_quiet = u_is_quiet,
 	.relay = u_relay,
 	.reset = u_reset,
+	.unprocessed = u_unprocessed,
 };

@@ -14,6 +14,7 @@
 #include "logging/log.h"
 #include "proxy/session/client.h"
 #include "proxy/session/tunnel.h"
+#include "proxy/session/upstream.h"
 
 /* ---- waiting for the log ---- */
 
@@ -206,6 +207,7 @@ void worker_free(struct worker *w)
 	if (w->loop) {
 		stop_listening(w);
 		pool_free(w->pool);
+		upstream_h2_end_all(w);
 		resolver_free(w->resolver);
 		resolver_free(w->retired);
 		timer_clear(&w->log_timer);
@@ -356,6 +358,7 @@ static void take_up(void *arg)
 	w->snapshot = n->snapshot;
 	/* Kept connections were judged under rules that may be gone. */
 	pool_close_all(w->pool);
+	upstream_h2_retire_all(w);
 	recheck_tunnels(w);
 	recheck_relays(w);
 	__atomic_store_n(&w->taken_up, w->snapshot, __ATOMIC_RELEASE);

@@ -20,6 +20,7 @@
 struct client;
 struct exchange;
 struct tunnel;
+struct origin_h2;
 
 /* A configured way in; made by the engine, shared by the workers, unchanged while they run. */
 struct entrance {
@@ -67,12 +68,14 @@ struct worker {
 	struct client *clients; /* all, newest first */
 	struct tunnel *tunnels;
 	struct exchange *relays;		  /* that have become WebSockets */
+	struct origin_h2 *origins;		  /* HTTP/2 connections to origins, newest first */
 	struct log_waiter *waiters, *last_waiter; /* oldest first */
 	/* borrowed from the engine */
 	struct signer *signer;
 	/* plain */
 	size_t listeners_n;
 	size_t clients_n;
+	size_t origins_n;
 	pthread_t thread;
 	bool draining;
 	bool ended;			 /* atomic */

@@ -508,14 +508,13 @@ def test_sessions_with_the_origin_are_resumed(stile, theirs):
 # ---- ALPN ----
 
 
-@pytest.mark.parametrize("offer, picked", [(None, None), (["http/1.1"], "http/1.1"), (["h2", "http/1.1"], "http/1.1"),
-                                           (["http/1.1", "h2"], "http/1.1"), (["x", "http/1.1"], "http/1.1"),
+@pytest.mark.parametrize("offer, picked", [(None, None), (["http/1.1"], "http/1.1"), (["x", "http/1.1"], "http/1.1"),
                                            (["http/1.0"], "http/1.0"), (["http/1.0", "http/1.1"], "http/1.1")])
-@pytest.mark.parametrize("theirs", ["http/1.1", "none", "h2 first"])
+@pytest.mark.parametrize("theirs", ["http/1.1", "none"])
 def test_alpn_pairs(tls, offer, picked, theirs):
     server = server_context(tls.origin.pki / "good.pem", tls.origin.pki / "good.key")
     if theirs != "none":
-        server.set_alpn_protocols(["http/1.1"] if theirs == "http/1.1" else ["h2", "http/1.1"])
+        server.set_alpn_protocols(["http/1.1"])
     context = tls.context()
     if offer:
         context.set_alpn_protocols(offer)
@@ -531,7 +530,7 @@ def test_alpn_pairs(tls, offer, picked, theirs):
 
 
 @pytest.mark.parametrize("version", contexts())
-@pytest.mark.parametrize("offer", [["h2"], ["h3", "spdy/3"], ["HTTP/1.1"]])
+@pytest.mark.parametrize("offer", [["h2c"], ["h3", "spdy/3"], ["HTTP/1.1"]])
 def test_no_protocol_in_common(tls, offer, version):
     since, seen = tls.mark(), tls.origin.mark()
     context = tls.context(maximum_version=version)
@@ -544,19 +543,6 @@ def test_no_protocol_in_common(tls, offer, version):
     assert (record["event"], record["reason"]) == ("tunnel.deny", "client_tls_failed")
     assert "ALPN" in record["error_detail"]
     assert len(tls.records(since)) == 1 and tls.origin.since(seen) == b""
-
-
-def test_an_origin_of_h2_alone(tls):
-    proc = subprocess.Popen(["openssl", "s_server", "-accept", "127.0.0.1:0", "-alpn", "h2", "-www",
-                             "-cert", tls.origin.pki / "good.pem", "-key", tls.origin.pki / "good.key"],
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                            env=clean_env())
-    try:
-        port = next(int(m.group(1)) for line in proc.stdout if (m := re.match(r"ACCEPT .*:(\d+)$", line)))
-        failed_upstream(tls, port, "upstream_tls_failed", "no application protocol")
-    finally:
-        proc.kill()
-        proc.communicate()
 
 
 # ---- a ClientHello in pieces ----

@@ -1,0 +1,918 @@
+/*
+ * See h2_conn.h. nghttp2's own checks of messages are off: it would drop some bad fields silently
+ * and reset streams without a word, where a request has to be answered and recorded; h2_read.c is
+ * as strict, for all of it. The callbacks note what came, and nothing more.
+ */
+#include "proxy/http/h2_conn.h"
+
+#include <malloc.h>
+#include <nghttp2/nghttp2.h>
+#include <openssl/crypto.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "logging/limits.h"
+
+/* A rate with a burst: `at` is when the bucket is full again. */
+struct bucket {
+	int64_t at_us;
+};
+
+TAILQ_HEAD(streams, h2_stream);
+
+struct h2_conn {
+	/* owned */
+	nghttp2_session *session;
+	struct streams all, ready;
+	/* plain */
+	bool server;
+	bool ended;  /* nothing more is read */
+	bool failed; /* a GOAWAY that says why was sent */
+	size_t n;
+	size_t out_total; /* bytes that wait in all streams */
+	unsigned continuations;
+	int32_t last_id; /* the newest that the peer opened */
+	int64_t now_us, head_since_us;
+	uint64_t head_bytes;
+	struct bucket resets, control, windows;
+	struct err fault;
+};
+
+static nghttp2_session_callbacks *callbacks;
+static nghttp2_option *options;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* ---- bounds on the peer ---- */
+
+static bool take(struct bucket *b, int64_t now_us, int64_t burst, int64_t per_second)
+{
+	int64_t cost = 1000000 / per_second;
+
+	if (b->at_us < now_us)
+		b->at_us = now_us;
+	if (b->at_us - now_us > burst * cost)
+		return false;
+	b->at_us += cost;
+	return true;
+}
+
+/* Ends the connection: the first fault is the one told. */
+static int kill_conn(struct h2_conn *c, enum reason why, const char *text)
+{
+	if (c->fault.reason == REASON_NONE)
+		(void)err_reason(&c->fault, why, "HTTP/2: %s", text);
+	c->ended = true;
+	(void)nghttp2_session_terminate_session(c->session, why == REASON_MALFORMED_REQUEST
+								    ? NGHTTP2_PROTOCOL_ERROR
+								    : NGHTTP2_ENHANCE_YOUR_CALM);
+	return NGHTTP2_ERR_CALLBACK_FAILURE;
+}
+
+static int count_control(struct h2_conn *c, const char *text)
+{
+	return take(&c->control, c->now_us, LIMIT_H2_CONTROL, LIMIT_H2_CONTROL_PER_S)
+		       ? 0
+		       : kill_conn(c, REASON_RATE_LIMITED, text);
+}
+
+static int count_reset(struct h2_conn *c)
+{
+	return take(&c->resets, c->now_us, LIMIT_H2_RESETS, LIMIT_H2_RESETS_PER_S)
+		       ? 0
+		       : kill_conn(c, REASON_RATE_LIMITED, "too many streams were reset");
+}
+
+/* ---- queues ---- */
+
+static size_t queued(const struct h2_queue *q)
+{
+	return q->end - q->start;
+}
+
+static void queue_clear(struct h2_queue *q)
+{
+	free(q->mem);
+	*q = (struct h2_queue){0};
+}
+
+static int queue_add(struct h2_queue *q, const void *p, size_t n)
+{
+	size_t used = queued(q), cap = q->cap ? q->cap : 4096;
+	char *grown;
+
+	if (n == 0)
+		return 0;
+	if (q->end + n > q->cap && q->start > 0) {
+		memmove(q->mem, q->mem + q->start, used);
+		q->start = 0;
+		q->end = used;
+	}
+	while (cap < used + n)
+		cap *= 2;
+	if (cap != q->cap) {
+		grown = realloc(q->mem, cap);
+		if (!grown)
+			return -1;
+		q->mem = grown;
+		q->cap = cap;
+	}
+	memcpy(q->mem + q->end, p, n);
+	q->end += n;
+	return 0;
+}
+
+static void queue_take(struct h2_queue *q, size_t n)
+{
+	q->start += n;
+	if (q->start == q->end)
+		queue_clear(q);
+}
+
+/* ---- streams ---- */
+
+static void news(struct h2_stream *s)
+{
+	if (s->is_ready)
+		return;
+	s->is_ready = true;
+	TAILQ_INSERT_TAIL(&s->conn->ready, s, next);
+}
+
+static struct h2_stream *add_stream(struct h2_conn *c, int32_t id)
+{
+	struct h2_stream *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->conn = c;
+	s->id = id;
+	TAILQ_INSERT_TAIL(&c->all, s, all);
+	c->n++;
+	return s;
+}
+
+static void free_head(struct h2_head *h)
+{
+	if (!h)
+		return;
+	h2_head_clear(h);
+	free(h);
+}
+
+/* Room came back: those that wait for it hear so. */
+static void sent_some(struct h2_conn *c, struct h2_stream *s, size_t n)
+{
+	bool was_full = c->out_total + LIMIT_H2_STREAM_OUT_BYTES > LIMIT_H2_CONN_OUT_BYTES;
+	struct h2_stream *other;
+
+	c->out_total -= n;
+	if (s && s->out_wanted && queued(&s->out) <= LIMIT_H2_STREAM_OUT_BYTES / 2) {
+		s->out_wanted = false;
+		news(s);
+	}
+	if (!was_full)
+		return;
+	TAILQ_FOREACH(other, &c->all, all)
+	if (other->out_wanted && other != s) {
+		other->out_wanted = false;
+		news(other);
+	}
+}
+
+static void drop_out(struct h2_stream *s)
+{
+	size_t n = queued(&s->out);
+
+	queue_clear(&s->out);
+	if (n > 0)
+		sent_some(s->conn, NULL, n);
+}
+
+void h2_stream_free(struct h2_stream *s)
+{
+	struct h2_conn *c;
+	struct h2_head *h;
+
+	if (!s)
+		return;
+	c = s->conn;
+	if (!s->closed) {
+		(void)nghttp2_session_set_stream_user_data(c->session, s->id, NULL);
+		(void)nghttp2_submit_rst_stream(c->session, NGHTTP2_FLAG_NONE, s->id,
+						c->server && s->out_sent ? NGHTTP2_NO_ERROR
+									 : NGHTTP2_CANCEL);
+	}
+	if (queued(&s->in) > 0)
+		(void)nghttp2_session_consume_connection(c->session, queued(&s->in));
+	drop_out(s);
+	TAILQ_REMOVE(&c->all, s, all);
+	if (s->is_ready)
+		TAILQ_REMOVE(&c->ready, s, next);
+	c->n--;
+	queue_clear(&s->in);
+	while ((h = h2_stream_take_head(s)))
+		free_head(h);
+	free_head(s->arriving);
+	free_head(s->trailers);
+	h2_fields_clear(&s->end);
+	free(s);
+}
+
+static struct h2_stream *stream_of(nghttp2_session *session, int32_t id)
+{
+	return nghttp2_session_get_stream_user_data(session, id);
+}
+
+/* ---- what comes: callbacks ---- */
+
+static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *arg)
+{
+	struct h2_conn *c = arg;
+
+	(void)session;
+	/* Read past by nghttp2, since priorities are off. */
+	if (hd->type == NGHTTP2_PRIORITY)
+		return count_control(c, "too many PRIORITY frames");
+	if (hd->type == NGHTTP2_CONTINUATION) {
+		if (++c->continuations > LIMIT_H2_CONTINUATIONS)
+			return kill_conn(c, REASON_HEAD_TOO_LARGE,
+					 "too many CONTINUATION frames in one head");
+	} else {
+		c->continuations = 0;
+	}
+	return 0;
+}
+
+static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
+{
+	struct h2_conn *c = arg;
+	struct h2_stream *s;
+
+	if (frame->hd.type != NGHTTP2_HEADERS)
+		return 0;
+	c->head_since_us = c->now_us;
+	c->head_bytes = 0;
+	s = stream_of(session, frame->hd.stream_id);
+	if (!s && c->server && frame->headers.cat == NGHTTP2_HCAT_REQUEST) {
+		s = add_stream(c, frame->hd.stream_id);
+		if (!s)
+			return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+		c->last_id = frame->hd.stream_id;
+		(void)nghttp2_session_set_stream_user_data(session, s->id, s);
+	}
+	if (!s)
+		return 0;
+	s->got_any = true;
+	free_head(s->arriving);
+	s->arriving = calloc(1, sizeof(*s->arriving));
+	return s->arriving ? 0 : NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+}
+
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
+		     size_t name_n, const uint8_t *value, size_t value_n, uint8_t flags, void *arg)
+{
+	struct h2_conn *c = arg;
+	struct h2_stream *s;
+
+	(void)flags;
+	if (frame->hd.type != NGHTTP2_HEADERS)
+		return 0;
+	/* A little that unfolds to a lot: decoding has to go on for the sake of the others, but not
+	 * without end. */
+	c->head_bytes += name_n + value_n + 32;
+	if (c->head_bytes > LIMIT_H2_HEAD_DECODED)
+		return kill_conn(c, REASON_HEAD_TOO_LARGE,
+				 "a head that unfolds far beyond its bound");
+	s = stream_of(session, frame->hd.stream_id);
+	if (s && s->arriving)
+		h2_head_add(s->arriving, str_from(name, name_n), str_from(value, value_n));
+	return 0;
+}
+
+static bool is_interim(const struct h2_head *h)
+{
+	const struct h2_line *l = h->lines;
+
+	return h->n > 0 && l->name_n == 7 && memcmp(h->mem + l->name_at, ":status", 7) == 0 &&
+	       l->value_n == 3 && h->mem[l->value_at] == '1';
+}
+
+static void take_section(struct h2_conn *c, struct h2_stream *s, bool end)
+{
+	struct h2_head *h = s->arriving, **at = &s->heads;
+
+	s->arriving = NULL;
+	h->end_stream = end;
+	if (s->got_final) {
+		/* Section 8.1: a second one is trailers, and ends the stream. */
+		if (!end || s->trailers) {
+			s->bad_sequence = true;
+			free_head(h);
+			return;
+		}
+		s->trailers = h;
+		return;
+	}
+	if (s->heads_n > LIMIT_INTERIM_RESPONSES) {
+		s->bad_sequence = true;
+		free_head(h);
+		return;
+	}
+	s->got_final = c->server || !is_interim(h);
+	s->heads_n++;
+	while (*at)
+		at = &(*at)->next;
+	*at = h;
+}
+
+static void take_end(struct h2_stream *s)
+{
+	s->got_end = true;
+	if (s->expects && s->in_total != s->in_expected)
+		s->bad_length = true;
+}
+
+static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
+{
+	struct h2_conn *c = arg;
+	struct h2_stream *s = stream_of(session, frame->hd.stream_id);
+	bool end = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
+
+	switch (frame->hd.type) {
+	case NGHTTP2_HEADERS:
+		c->head_since_us = 0;
+		if (!s || !s->arriving)
+			return 0;
+		take_section(c, s, end);
+		if (end)
+			take_end(s);
+		news(s);
+		return 0;
+	case NGHTTP2_DATA:
+		if (frame->hd.length <= frame->data.padlen && !end)
+			return count_control(c, "too many empty DATA frames");
+		if (s && end) {
+			take_end(s);
+			news(s);
+		}
+		return 0;
+	case NGHTTP2_RST_STREAM:
+		if (s)
+			s->by_peer = true;
+		return c->server ? count_reset(c) : 0;
+	case NGHTTP2_PING: return count_control(c, "too many PING frames");
+	case NGHTTP2_SETTINGS: return count_control(c, "too many SETTINGS frames");
+	case NGHTTP2_WINDOW_UPDATE:
+		return take(&c->windows, c->now_us, LIMIT_H2_WINDOWS, LIMIT_H2_WINDOWS_PER_S)
+			       ? 0
+			       : kill_conn(c, REASON_RATE_LIMITED, "too many WINDOW_UPDATE frames");
+	default: return 0;
+	}
+}
+
+static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *p, size_t n,
+		   void *arg)
+{
+	struct h2_conn *c = arg;
+	struct h2_stream *s = stream_of(session, id);
+
+	(void)flags;
+	if (s) {
+		s->in_total += n;
+		/* Section 8.1: the answer is whole, the rest of the request is not wanted. Not
+		 * before it comes: a client that still waits for its 100 takes that for no answer.
+		 */
+		if (c->server && s->out_sent)
+			(void)nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, id,
+							NGHTTP2_NO_ERROR);
+		if (!s->got_final)
+			s->bad_sequence = true;
+		if (s->expects && s->in_total > s->in_expected)
+			s->bad_length = true;
+		news(s);
+	}
+	/* Nobody will take it: the connection's window must not run dry for that. */
+	if (!s || s->bad_length || s->bad_sequence || queue_add(&s->in, p, n) < 0) {
+		if (s && !s->bad_length)
+			s->bad_sequence = true;
+		(void)nghttp2_session_consume_connection(c->session, n);
+	}
+	return 0;
+}
+
+static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *arg)
+{
+	struct h2_stream *s = stream_of(session, id);
+
+	(void)arg;
+	if (!s)
+		return 0;
+	s->closed = true;
+	s->reset = code != NGHTTP2_NO_ERROR || !s->got_end;
+	s->reset_code = code;
+	drop_out(s);
+	news(s);
+	return 0;
+}
+
+static int on_invalid_frame(nghttp2_session *session, const nghttp2_frame *frame, int code,
+			    void *arg)
+{
+	struct h2_conn *c = arg;
+
+	(void)session;
+	if (c->fault.reason == REASON_NONE)
+		(void)err_reason(&c->fault, REASON_MALFORMED_REQUEST,
+				 "HTTP/2: a frame of type %u: %s", frame->hd.type,
+				 nghttp2_strerror(code));
+	return 0;
+}
+
+/* ---- what goes ---- */
+
+static int on_frame_sent(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
+{
+	struct h2_conn *c = arg;
+	struct h2_stream *s = stream_of(session, frame->hd.stream_id);
+
+	switch (frame->hd.type) {
+	case NGHTTP2_DATA:
+		/* Who gets data has to say that there is room for more. */
+		c->windows.at_us -= 2 * (1000000 / LIMIT_H2_WINDOWS_PER_S);
+		break;
+	case NGHTTP2_RST_STREAM:
+		/* Streams that a peer makes us reset cost as much as those that it resets. */
+		if (c->server && frame->rst_stream.error_code != NGHTTP2_NO_ERROR)
+			(void)count_reset(c);
+		return 0;
+	case NGHTTP2_GOAWAY:
+		/* nghttp2 has found a fault of its own accord: its words are in there. */
+		if (frame->goaway.error_code != NGHTTP2_NO_ERROR) {
+			c->ended = c->failed = true;
+			if (c->fault.reason == REASON_NONE)
+				(void)err_reason(&c->fault, REASON_MALFORMED_REQUEST,
+						 "HTTP/2: %s%s%.*s",
+						 nghttp2_http2_strerror(frame->goaway.error_code),
+						 frame->goaway.opaque_data_len ? ": " : "",
+						 (int)frame->goaway.opaque_data_len,
+						 frame->goaway.opaque_data_len
+							 ? (const char *)frame->goaway.opaque_data
+							 : "");
+		}
+		return 0;
+	case NGHTTP2_HEADERS: break;
+	default: return 0;
+	}
+	if (s && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) {
+		s->out_sent = true;
+		news(s);
+	}
+	return 0;
+}
+
+static int on_frame_not_sent(nghttp2_session *session, const nghttp2_frame *frame, int code,
+			     void *arg)
+{
+	struct h2_stream *s = stream_of(session, frame->hd.stream_id);
+
+	(void)arg;
+	(void)code;
+	if (!s || frame->hd.type != NGHTTP2_HEADERS)
+		return 0;
+	/* A request that never left (the peer is going away) has no stream to be closed. */
+	s->closed = s->closed || !nghttp2_session_find_stream(session, s->id);
+	s->reset = true;
+	s->reset_code =
+		code == NGHTTP2_ERR_START_STREAM_NOT_ALLOWED || code == NGHTTP2_ERR_SESSION_CLOSING
+			? NGHTTP2_REFUSED_STREAM
+			: NGHTTP2_INTERNAL_ERROR;
+	news(s);
+	return 0;
+}
+
+static ssize_t on_read(nghttp2_session *session, int32_t id, uint8_t *buf, size_t length,
+		       uint32_t *flags, nghttp2_data_source *source, void *arg)
+{
+	struct h2_conn *c = arg;
+	struct h2_stream *s = stream_of(session, id);
+	size_t n;
+
+	(void)source;
+	if (!s)
+		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+	n = queued(&s->out) < length ? queued(&s->out) : length;
+	if (n > 0)
+		memcpy(buf, s->out.mem + s->out.start, n);
+	queue_take(&s->out, n);
+	sent_some(c, s, n);
+	if (queued(&s->out) > 0)
+		return (ssize_t)n;
+	if (s->out_done) {
+		*flags |= NGHTTP2_DATA_FLAG_EOF;
+		if (s->end.n > 0) {
+			nghttp2_nv nv[LIMIT_HEAD_FIELDS];
+			size_t k = 0;
+
+			for (; k < s->end.n && k < LIMIT_HEAD_FIELDS; k++)
+				nv[k] = (nghttp2_nv){
+					.name = (uint8_t *)(uintptr_t)s->end.v[k].name.p,
+					.value = (uint8_t *)(uintptr_t)s->end.v[k].value.p,
+					.namelen = s->end.v[k].name.n,
+					.valuelen = s->end.v[k].value.n};
+			if (nghttp2_submit_trailer(session, id, nv, k) != 0)
+				return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+			*flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
+		}
+		return (ssize_t)n;
+	}
+	if (n == 0)
+		return s->out_cut ? NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE : NGHTTP2_ERR_DEFERRED;
+	return (ssize_t)n;
+}
+
+/* ---- birth and death ---- */
+
+static void make_shared(void)
+{
+	if (nghttp2_session_callbacks_new(&callbacks) != 0 || nghttp2_option_new(&options) != 0) {
+		nghttp2_session_callbacks_del(callbacks);
+		callbacks = NULL;
+		return;
+	}
+	nghttp2_session_callbacks_set_on_begin_frame_callback(callbacks, on_begin_frame);
+	nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, on_begin_headers);
+	nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
+	nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame);
+	nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
+	nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_close);
+	nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(callbacks, on_invalid_frame);
+	nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, on_frame_sent);
+	nghttp2_session_callbacks_set_on_frame_not_send_callback(callbacks, on_frame_not_sent);
+	nghttp2_option_set_no_auto_window_update(options, 1);
+	nghttp2_option_set_no_http_messaging(options, 1);
+	nghttp2_option_set_no_closed_streams(options, 1);
+	nghttp2_option_set_max_settings(options, LIMIT_H2_SETTINGS);
+	nghttp2_option_set_max_outbound_ack(options, 4 * (size_t)LIMIT_H2_CONTROL);
+	nghttp2_option_set_max_send_header_block_length(options, 4 * LIMIT_HEAD_BYTES);
+	nghttp2_option_set_peer_max_concurrent_streams(options, LIMIT_H2_STREAMS);
+}
+
+/* Heads hold credentials, and nghttp2 keeps copies of them: memory is wiped as it is freed. */
+static void *wipe_malloc(size_t n, void *arg)
+{
+	(void)arg;
+	return malloc(n);
+}
+
+static void wipe_free(void *p, void *arg)
+{
+	(void)arg;
+	if (p)
+		OPENSSL_cleanse(p, malloc_usable_size(p));
+	free(p);
+}
+
+static void *wipe_calloc(size_t n, size_t size, void *arg)
+{
+	(void)arg;
+	return calloc(n, size);
+}
+
+static void *wipe_realloc(void *p, size_t n, void *arg)
+{
+	size_t had = p ? malloc_usable_size(p) : 0;
+	void *fresh;
+
+	if (p && n <= had)
+		return p;
+	fresh = malloc(n);
+	if (fresh && p) {
+		memcpy(fresh, p, had < n ? had : n);
+		wipe_free(p, arg);
+	}
+	return fresh;
+}
+
+static int say_settings(struct h2_conn *c)
+{
+	nghttp2_settings_entry v[] = {
+		{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, LIMIT_H2_STREAMS},
+		{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, LIMIT_H2_STREAM_WINDOW},
+		{NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, LIMIT_HEAD_BYTES},
+		{c->server ? NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES : NGHTTP2_SETTINGS_ENABLE_PUSH,
+		 c->server ? 1 : 0},
+	};
+
+	return nghttp2_submit_settings(c->session, NGHTTP2_FLAG_NONE, v, ARRAY_LEN(v)) == 0 &&
+			       nghttp2_session_set_local_window_size(c->session, NGHTTP2_FLAG_NONE,
+								     0, LIMIT_H2_CONN_WINDOW) == 0
+		       ? 0
+		       : -1;
+}
+
+int h2_conn_new(bool server, struct h2_conn **ret, struct err *e)
+{
+	static const nghttp2_mem wiping = {NULL, wipe_malloc, wipe_free, wipe_calloc, wipe_realloc};
+	nghttp2_mem mem = wiping;
+	struct h2_conn *c = calloc(1, sizeof(*c));
+	int rc = -1;
+
+	pthread_once(&once, make_shared);
+	if (!c || !callbacks)
+		goto fail;
+	TAILQ_INIT(&c->all);
+	TAILQ_INIT(&c->ready);
+	c->server = server;
+	rc = server ? nghttp2_session_server_new2(&c->session, callbacks, c, options)
+		    : nghttp2_session_client_new3(&c->session, callbacks, c, options, &mem);
+	if (rc != 0 || say_settings(c) < 0)
+		goto fail;
+	*ret = c;
+	return 0;
+fail:
+	if (c)
+		nghttp2_session_del(c->session);
+	free(c);
+	return err_reason(e, REASON_INTERNAL_ERROR, "out of memory");
+}
+
+void h2_conn_free(struct h2_conn *c)
+{
+	if (!c)
+		return;
+	while (!TAILQ_EMPTY(&c->all)) {
+		TAILQ_FIRST(&c->all)->closed = true;
+		h2_stream_free(TAILQ_FIRST(&c->all));
+	}
+	nghttp2_session_del(c->session);
+	free(c);
+}
+
+/* ---- the connection ---- */
+
+static enum reason reason_of(ssize_t code)
+{
+	return code == NGHTTP2_ERR_NOMEM		    ? REASON_INTERNAL_ERROR
+	       : code == NGHTTP2_ERR_FLOODED		    ? REASON_RATE_LIMITED
+	       : code == NGHTTP2_ERR_TOO_MANY_CONTINUATIONS ? REASON_HEAD_TOO_LARGE
+							    : REASON_MALFORMED_REQUEST;
+}
+
+int h2_conn_recv(struct h2_conn *c, struct str in, int64_t now_us, struct err *e)
+{
+	ssize_t n = 0;
+
+	c->now_us = now_us;
+	if (!c->ended) {
+		n = nghttp2_session_mem_recv(c->session, (const uint8_t *)in.p, in.n);
+		if (n < 0 && c->fault.reason == REASON_NONE)
+			(void)err_reason(&c->fault, reason_of(n), "HTTP/2: %s",
+					 nghttp2_strerror((int)n));
+	}
+	/* A fault of the peer's within nghttp2: it has its GOAWAY ready and reads no more. */
+	if (n < 0 || c->ended || !nghttp2_session_want_read(c->session)) {
+		bool fault = c->fault.reason != REASON_NONE;
+
+		c->ended = true;
+		if (fault) {
+			if (e)
+				*e = c->fault;
+			return -1;
+		}
+		return 0;
+	}
+	c->fault = ERR_INIT; /* of a stream alone */
+	return 0;
+}
+
+struct str h2_conn_send(struct h2_conn *c)
+{
+	const uint8_t *p = NULL;
+	ssize_t n = nghttp2_session_mem_send(c->session, &p);
+
+	if (n < 0) {
+		c->ended = true;
+		if (c->fault.reason == REASON_NONE)
+			(void)err_reason(&c->fault, reason_of(n), "HTTP/2: %s",
+					 nghttp2_strerror((int)n));
+	}
+	return n > 0 ? str_from(p, (size_t)n) : STR_NONE;
+}
+
+bool h2_conn_wants_send(struct h2_conn *c)
+{
+	return nghttp2_session_want_write(c->session);
+}
+
+struct h2_stream *h2_conn_ready(struct h2_conn *c)
+{
+	struct h2_stream *s = TAILQ_FIRST(&c->ready);
+
+	if (!s)
+		return NULL;
+	TAILQ_REMOVE(&c->ready, s, next);
+	s->is_ready = false;
+	return s;
+}
+
+bool h2_conn_failed(const struct h2_conn *c, struct err *e)
+{
+	if (c->failed && e)
+		*e = c->fault;
+	return c->failed;
+}
+
+bool h2_conn_has_news(const struct h2_conn *c)
+{
+	return !TAILQ_EMPTY(&c->ready);
+}
+
+struct h2_stream *h2_conn_first(struct h2_conn *c)
+{
+	return TAILQ_FIRST(&c->all);
+}
+
+struct h2_stream *h2_stream_next(struct h2_stream *s)
+{
+	return TAILQ_NEXT(s, all);
+}
+
+size_t h2_conn_streams(const struct h2_conn *c)
+{
+	return c->n;
+}
+
+void h2_conn_goaway(struct h2_conn *c)
+{
+	(void)nghttp2_submit_goaway(c->session, NGHTTP2_FLAG_NONE,
+				    nghttp2_session_get_last_proc_stream_id(c->session) > c->last_id
+					    ? nghttp2_session_get_last_proc_stream_id(c->session)
+					    : c->last_id,
+				    NGHTTP2_NO_ERROR, NULL, 0);
+}
+
+void h2_conn_end(struct h2_conn *c)
+{
+	(void)nghttp2_session_terminate_session(c->session, NGHTTP2_NO_ERROR);
+	c->ended = true;
+}
+
+bool h2_conn_over(struct h2_conn *c)
+{
+	return (c->ended || !nghttp2_session_want_read(c->session)) &&
+	       !nghttp2_session_want_write(c->session);
+}
+
+bool h2_conn_has_room(struct h2_conn *c, size_t in_use)
+{
+	uint32_t max = nghttp2_session_get_remote_settings(c->session,
+							   NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS);
+
+	return !c->ended && nghttp2_session_check_request_allowed(c->session) &&
+	       in_use < (max < LIMIT_H2_STREAMS ? max : LIMIT_H2_STREAMS);
+}
+
+int64_t h2_conn_head_since_us(const struct h2_conn *c)
+{
+	return c->head_since_us;
+}
+
+/* ---- a stream ---- */
+
+static nghttp2_nv *make_nv(const struct h2_fields *f)
+{
+	nghttp2_nv *nv = calloc(f->n ? f->n : 1, sizeof(*nv));
+
+	for (size_t i = 0; nv && i < f->n; i++)
+		nv[i] = (nghttp2_nv){
+			.name = (uint8_t *)(uintptr_t)f->v[i].name.p,
+			.value = (uint8_t *)(uintptr_t)f->v[i].value.p,
+			.namelen = f->v[i].name.n,
+			.valuelen = f->v[i].value.n,
+			.flags = f->v[i].secret ? NGHTTP2_NV_FLAG_NO_INDEX : NGHTTP2_NV_FLAG_NONE,
+		};
+	return nv;
+}
+
+struct h2_stream *h2_stream_open(struct h2_conn *c, const struct h2_fields *head, bool body)
+{
+	nghttp2_data_provider data = {.read_callback = on_read};
+	nghttp2_nv *nv = make_nv(head);
+	struct h2_stream *s = nv ? add_stream(c, 0) : NULL;
+
+	if (s) {
+		s->id = nghttp2_submit_request(c->session, NULL, nv, head->n, body ? &data : NULL,
+					       s);
+		if (s->id < 0) {
+			s->closed = true;
+			h2_stream_free(s);
+			s = NULL;
+		}
+	}
+	free(nv);
+	return s;
+}
+
+int h2_stream_interim(struct h2_stream *s, const struct h2_fields *head)
+{
+	nghttp2_nv *nv = s->closed ? NULL : make_nv(head);
+	int rc = nv ? nghttp2_submit_headers(s->conn->session, NGHTTP2_FLAG_NONE, s->id, NULL, nv,
+					     head->n, NULL)
+		    : 0;
+
+	free(nv);
+	return rc == 0 ? 0 : -1;
+}
+
+int h2_stream_respond(struct h2_stream *s, const struct h2_fields *head, bool body)
+{
+	nghttp2_data_provider data = {.read_callback = on_read};
+	nghttp2_nv *nv = s->closed ? NULL : make_nv(head);
+	int rc = nv ? nghttp2_submit_response(s->conn->session, s->id, nv, head->n,
+					      body ? &data : NULL)
+		    : 0;
+
+	free(nv);
+	return rc == 0 ? 0 : -1;
+}
+
+struct h2_head *h2_stream_take_head(struct h2_stream *s)
+{
+	struct h2_head *h = s->heads;
+
+	if (h)
+		s->heads = h->next;
+	return h;
+}
+
+void h2_stream_expect(struct h2_stream *s, uint64_t n)
+{
+	s->expects = true;
+	s->in_expected = n;
+	if (s->in_total > n || (s->got_end && s->in_total != n))
+		s->bad_length = true;
+}
+
+struct str h2_stream_data(const struct h2_stream *s)
+{
+	return str_from(s->in.mem ? s->in.mem + s->in.start : NULL, queued(&s->in));
+}
+
+void h2_stream_consume(struct h2_stream *s, size_t n)
+{
+	if (n == 0)
+		return;
+	queue_take(&s->in, n);
+	if (s->closed || s->got_end)
+		(void)nghttp2_session_consume_connection(s->conn->session, n);
+	else
+		(void)nghttp2_session_consume(s->conn->session, s->id, n);
+}
+
+size_t h2_stream_room(struct h2_stream *s)
+{
+	size_t used = queued(&s->out), total = s->conn->out_total;
+	size_t mine = used < LIMIT_H2_STREAM_OUT_BYTES ? LIMIT_H2_STREAM_OUT_BYTES - used : 0;
+	size_t all = total < LIMIT_H2_CONN_OUT_BYTES ? LIMIT_H2_CONN_OUT_BYTES - total : 0;
+
+	if (s->closed)
+		return 0;
+	if (mine < LIMIT_H2_STREAM_OUT_BYTES || all < LIMIT_H2_STREAM_OUT_BYTES)
+		s->out_wanted = true;
+	return mine < all ? mine : all;
+}
+
+int h2_stream_write(struct h2_stream *s, struct str data)
+{
+	if (s->closed)
+		return 0;
+	if (queue_add(&s->out, data.p, data.n) < 0)
+		return -1;
+	s->conn->out_total += data.n;
+	s->out_wanted = true; /* what did not fit now is not heard of otherwise */
+	(void)nghttp2_session_resume_data(s->conn->session, s->id);
+	return 0;
+}
+
+void h2_stream_end(struct h2_stream *s, struct h2_fields *trailers)
+{
+	if (trailers) {
+		s->end = *trailers;
+		*trailers = (struct h2_fields){0};
+	}
+	s->out_done = true;
+	(void)nghttp2_session_resume_data(s->conn->session, s->id);
+}
+
+void h2_stream_cut(struct h2_stream *s)
+{
+	if (s->closed)
+		return;
+	s->out_cut = true;
+	if (queued(&s->out) == 0)
+		(void)nghttp2_submit_rst_stream(s->conn->session, NGHTTP2_FLAG_NONE, s->id,
+						NGHTTP2_INTERNAL_ERROR);
+	else
+		(void)nghttp2_session_resume_data(s->conn->session, s->id);
+}

@@ -1,0 +1,152 @@
+"""An origin that speaks HTTP/2 over TLS, with the h2 library; in the test's own process, a thread a connection.
+
+  /echo         what came, as JSON; with trailers if the request had some
+  /bytes/N      N bytes
+  /trailers     a body and trailers
+  /refuse       REFUSED_STREAM the first time, then as /echo
+  /goaway       GOAWAY before the stream the first time (last stream id 0), then as /echo
+  /reset        a head, some bytes, RST_STREAM
+  /hang         nothing
+  /hint         103, then as /echo
+  /raw/NAME     the frames that the test put into `raw[NAME]` (a function of the stream id)
+"""
+
+import json
+import socket
+import ssl
+import threading
+
+import h2.config
+import h2.connection
+import h2.events
+import h2.exceptions
+
+
+class H2Origin:
+    def __init__(self, cert, key, alpn=("h2",), settings=None):
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.load_cert_chain(cert, key)
+        self.context.set_alpn_protocols(list(alpn))
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.port = self.listener.getsockname()[1]
+        self.settings = settings or {}
+        self.raw: dict = {}
+        self.seen: list[dict] = []  # requests, in order
+        self.resets: list[int] = []
+        self.connections = 0
+        self.once: set[str] = set()
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
+
+    def accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(sock,), daemon=True).start()
+
+    def serve(self, sock) -> None:
+        try:
+            sock.settimeout(60)
+            with self.context.wrap_socket(sock, server_side=True) as tls:
+                self.connections += 1
+                Connection(self, tls, self.connections).run()
+        except (OSError, h2.exceptions.ProtocolError):
+            pass
+
+
+class Connection:
+    def __init__(self, origin: H2Origin, sock: ssl.SSLSocket, number: int):
+        self.origin, self.sock, self.number = origin, sock, number
+        self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(
+            client_side=False, header_encoding="latin-1", validate_inbound_headers=True))
+        self.requests: dict[int, dict] = {}
+        self.out: dict[int, tuple[bytes, list]] = {}
+
+    def run(self) -> None:
+        if self.origin.settings:
+            self.h2.update_settings(self.origin.settings)
+        self.h2.initiate_connection()
+        self.flush()
+        while data := self.sock.recv(65536):
+            for e in self.h2.receive_data(data):
+                self.event(e)
+            self.pump()
+
+    def flush(self) -> None:
+        data = self.h2.data_to_send()
+        if data:
+            self.sock.sendall(data)
+
+    def event(self, e) -> None:
+        if isinstance(e, h2.events.RequestReceived):
+            self.requests[e.stream_id] = {"headers": e.headers, "body": b"", "trailers": [], "connection": self.number,
+                                          "stream": e.stream_id}
+        elif isinstance(e, h2.events.DataReceived):
+            self.requests[e.stream_id]["body"] += e.data
+            self.h2.acknowledge_received_data(e.flow_controlled_length, e.stream_id)
+        elif isinstance(e, h2.events.TrailersReceived):
+            self.requests[e.stream_id]["trailers"] = e.headers
+        elif isinstance(e, h2.events.StreamReset):
+            self.origin.resets.append(e.error_code)
+            self.out.pop(e.stream_id, None)
+        elif isinstance(e, h2.events.StreamEnded):
+            self.answer(e.stream_id)
+
+    def answer(self, stream: int) -> None:
+        q = self.requests[stream]
+        path = dict(q["headers"])[":path"]
+        name = path.split("?")[0]
+        first = name not in self.origin.once
+        self.origin.once.add(name)
+        self.origin.seen.append(q)
+        if name == "/refuse" and first:
+            self.h2.reset_stream(stream, error_code=7)
+        elif name == "/goaway" and first:
+            self.h2.close_connection(last_stream_id=0)
+        elif name == "/hang":
+            pass
+        elif name.startswith("/raw/"):
+            self.flush()
+            self.sock.sendall(self.origin.raw[name[5:]](stream))
+        elif name == "/reset":
+            self.h2.send_headers(stream, [(":status", "200")])
+            self.h2.send_data(stream, b"part")
+            self.h2.reset_stream(stream, error_code=2)
+        elif name.startswith("/bytes/"):
+            n = int(name.split("/")[2])
+            self.h2.send_headers(stream, [(":status", "200"), ("content-length", str(n))])
+            self.out[stream] = b"b" * n, []
+        elif name == "/trailers":
+            self.h2.send_headers(stream, [(":status", "200")])
+            self.out[stream] = b"hello", [("x-sum", "5")]
+        else:
+            if name == "/hint":
+                self.h2.send_headers(stream, [(":status", "103"), ("link", "</x>")])
+            body = json.dumps({"headers": q["headers"], "body": q["body"].decode("latin-1"), "trailers": q["trailers"],
+                               "connection": self.number}).encode()
+            self.h2.send_headers(stream, [(":status", "200"), ("content-type", "application/json")])
+            self.out[stream] = body, []
+
+    def pump(self) -> None:
+        for stream in list(self.out):
+            body, trailers = self.out[stream]
+            while body and (n := min(self.h2.local_flow_control_window(stream), self.h2.max_outbound_frame_size,
+                                     len(body))) > 0:
+                self.h2.send_data(stream, body[:n])
+                body = body[n:]
+                self.flush()
+            self.out[stream] = body, trailers
+            if not body:
+                del self.out[stream]
+                if trailers:
+                    self.h2.send_headers(stream, trailers, end_stream=True)
+                else:
+                    self.h2.end_stream(stream)
+        self.flush()
