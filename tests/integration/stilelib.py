@@ -2,6 +2,7 @@
 
 Nothing here sleeps for a fixed time: `wait_for` polls for what must become true."""
 
+import errno
 import json
 import os
 import pathlib
@@ -120,14 +121,32 @@ class Origin:
         return f"/script/{name}"
 
 
+def pair_of_loopbacks() -> tuple[socket.socket, socket.socket | None]:
+    """A socket on 127.0.0.1 and one on ::1, of one port. A name of both addresses is dialled at ::1 first, and there
+    another process's listener could have that port: the second socket, which does not listen, keeps it from that."""
+    while True:
+        four = socket.socket()
+        four.bind(("127.0.0.1", 0))
+        six = None
+        try:
+            six = socket.socket(socket.AF_INET6)
+            six.bind(("::1", four.getsockname()[1]))
+            return four, six
+        except OSError as e:
+            if six:
+                six.close()
+            if e.errno != errno.EADDRINUSE:
+                return four, None  # no IPv6 here
+            four.close()
+
+
 class Peer:
     """An origin in the test's own hands: a listening socket on loopback."""
 
     def __init__(self, backlog: int = 16, rcvbuf: int = 0):
-        self.listener = socket.socket()
+        self.listener, self.reserved = pair_of_loopbacks()
         if rcvbuf:
             self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
-        self.listener.bind(("127.0.0.1", 0))
         self.listener.listen(backlog)
         self.listener.settimeout(TIMEOUT)
         self.port = self.listener.getsockname()[1]
@@ -149,6 +168,8 @@ class Peer:
 
     def __exit__(self, *_):
         self.listener.close()
+        if self.reserved:
+            self.reserved.close()
 
 
 # ---- a raw HTTP/1 peer ----
