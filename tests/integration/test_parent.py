@@ -14,6 +14,7 @@ import time
 import pytest
 
 import runlib
+import test_websocket
 from parentlib import Parent
 from stilelib import BIN, SANITIZED, TIMEOUT, Peer, allow, check_refusal, clean_env, get, wait_for
 
@@ -570,6 +571,28 @@ def test_a_proxy_that_speaks_no_tls(stile, parent, origin, tmp_path):
     parent.ca = tmp_path / "origin-ca.pem"
     s = through_tls(stile, parent, origin, limits={"dial": "1s"})
     check_refusal(s.get("/ok/a"), (502, 504), ("proxy_unreachable", "proxy_timeout"))
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_websocket(request, stile, origin, tls):
+    p = request.getfixturevalue("tls_parent" if tls else "parent")
+    rules = [allow("ws://origin.test:*")]
+    url = f"https://proxy.test:{p.port}" if tls else f"http://127.0.0.1:{p.port}"
+    more = {"trust": [str(p.ca)]} if tls else {}
+    s = stile(rules=rules, upstream={"hosts": {**HOSTS, "proxy.test": "127.0.0.1"}, "proxy": url, **more})
+    with Peer() as peer, s.client() as c:
+        c.send(test_websocket.clear(peer.port))
+        with peer.accept() as there:
+            assert b"Upgrade: websocket" in there.read_head()
+            there.send(test_websocket.yes() + b"early")
+            assert c.response_head().status == 101
+            assert c.read(5) == b"early"
+            c.send(b"x" * 100000)
+            assert there.read(100000) == b"x" * 100000
+            there.send(b"y" * 100000)
+            assert c.read(100000) == b"y" * 100000
+    end = s.wait_record(event="request.end", status=101)
+    assert (end["bytes_in"], end["bytes_out"]) == (100005, 100000) and end["via"].endswith(f":{p.port}")
 
 
 # ---- proxies that people have ----
