@@ -80,9 +80,10 @@
 #define LIMIT_MS_DNS		 10000
 #define LIMIT_MS_DIAL		 10000
 #define LIMIT_MS_UPSTREAM_TLS	 10000
-#define LIMIT_MS_FIRST_BYTE	 300000 /* request sent, no answer yet (models think long) */
-#define LIMIT_MS_BODY_IDLE	 300000 /* no byte either way in the middle of an exchange */
-#define LIMIT_MS_CONTINUE	 3000	/* 100-continue not answered by the origin */
+#define LIMIT_MS_FIRST_BYTE	 300000	  /* request sent, no answer yet (models think long) */
+#define LIMIT_MS_BODY_IDLE	 300000	  /* no byte either way in the middle of an exchange */
+#define LIMIT_MS_CONTINUE	 3000	  /* 100-continue not answered by the origin */
+#define LIMIT_MS_REQUEST_LIFE	 86400000 /* from its head to its end, however busy */
 #define LIMIT_MS_TUNNEL_IDLE	 3600000
 #define LIMIT_MS_TUNNEL_LIFE	 86400000
 #define LIMIT_MS_LINGER		 2000

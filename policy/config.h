@@ -81,7 +81,7 @@ struct config_limits {
 	uint64_t head_bytes;
 	uint64_t head_ms, client_idle_ms, peek_ms, dns_ms, dial_ms, tls_ms, first_byte_ms,
 		body_idle_ms;
-	uint64_t tunnel_idle_ms, tunnel_life_ms, drain_ms;
+	uint64_t request_life_ms, tunnel_idle_ms, tunnel_life_ms, drain_ms;
 	uint64_t workers; /* 0: one a core */
 };
 

@@ -64,6 +64,7 @@
 	X(LIMITS, TLS, "tls")                                                                      \
 	X(LIMITS, FIRST_BYTE, "first_byte")                                                        \
 	X(LIMITS, BODY_IDLE, "body_idle")                                                          \
+	X(LIMITS, REQUEST_LIFE, "request_life")                                                    \
 	X(LIMITS, TUNNEL_IDLE, "tunnel_idle")                                                      \
 	X(LIMITS, TUNNEL_LIFE, "tunnel_life")                                                      \
 	X(LIMITS, DRAIN, "drain")                                                                  \

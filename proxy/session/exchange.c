@@ -71,6 +71,15 @@ static const struct config_limits *limits(const struct exchange *x)
 	return &x->snapshot->config->limits;
 }
 
+/* How long the request may still take. */
+static uint64_t request_left_ms(const struct exchange *x)
+{
+	uint64_t life = limits(x)->request_life_ms;
+	uint64_t lived = (uint64_t)(loop_now_us(x->worker->loop) - x->begun_us) / 1000;
+
+	return lived < life ? life - lived : 0;
+}
+
 /* How long a WebSocket may still live. */
 static uint64_t life_left_ms(const struct exchange *x)
 {
@@ -85,6 +94,14 @@ static void arm_relay(struct exchange *x)
 	uint64_t idle = limits(x)->tunnel_idle_ms, left = life_left_ms(x);
 
 	timer_arm(&x->timer, idle < left ? idle : left);
+}
+
+/* What is waited for, but no longer than the whole may take. */
+static void arm(struct exchange *x, uint64_t ms)
+{
+	uint64_t left = request_left_ms(x);
+
+	timer_arm(&x->timer, ms < left ? ms : left);
 }
 
 #define TO(s) (1u << EXCHANGE_##s)
@@ -119,8 +136,8 @@ static void exchange_goto(struct exchange *x, enum exchange_state to)
 	case EXCHANGE_DIAL:    /* the route's */
 	case EXCHANGE_REFUSE:
 	case EXCHANGE_DONE: timer_stop(&x->timer); break;
-	case EXCHANGE_ANSWER: timer_arm(&x->timer, limits(x)->first_byte_ms); break;
-	case EXCHANGE_BODY: timer_arm(&x->timer, limits(x)->body_idle_ms); break;
+	case EXCHANGE_ANSWER: arm(x, limits(x)->first_byte_ms); break;
+	case EXCHANGE_BODY: arm(x, limits(x)->body_idle_ms); break;
 	case EXCHANGE_RELAY: arm_relay(x); break;
 	}
 }
@@ -298,13 +315,20 @@ static void on_timer(void *arg)
 {
 	struct exchange *x = arg;
 
+	if (x->state != EXCHANGE_RELAY && request_left_ms(x) == 0) {
+		(void)err_reason(&x->error, REASON_REQUEST_LIFE,
+				 "the request took longer than %llu ms",
+				 (unsigned long long)limits(x)->request_life_ms);
+		fail(x);
+		return;
+	}
 	if (x->state == EXCHANGE_ANSWER && x->request->expect_continue && !x->continued &&
 	    x->bytes_out == 0 && !x->request_done) {
 		/* The origin does not answer the expectation: the client may go on (RFC 9110
 		 * section 10.1.1), and the first byte's own time begins. */
 		x->continued = true;
 		x->down->ops->send_continue(x->down);
-		timer_arm(&x->timer, limits(x)->first_byte_ms);
+		arm(x, limits(x)->first_byte_ms);
 		return;
 	}
 	if (x->state == EXCHANGE_RELAY && life_left_ms(x) == 0)
@@ -661,7 +685,7 @@ static bool begin(struct exchange *x)
 	x->sent_us = loop_now_us(x->worker->loop);
 	exchange_goto(x, EXCHANGE_ANSWER);
 	if (x->request->expect_continue)
-		timer_arm(&x->timer, LIMIT_MS_CONTINUE);
+		arm(x, LIMIT_MS_CONTINUE);
 	return true;
 }
 
@@ -702,12 +726,12 @@ static int pump_request(struct exchange *x)
 			upstream_send_end(x->up,
 					  x->injected ? NULL : x->down->ops->trailers(x->down));
 			if (x->state == EXCHANGE_ANSWER)
-				timer_arm(&x->timer, limits(x)->first_byte_ms);
+				arm(x, limits(x)->first_byte_ms);
 		}
 	}
 	upstream_flush(x->up);
 	if (x->bytes_out != before && !x->request_done)
-		timer_arm(&x->timer, limits(x)->body_idle_ms);
+		arm(x, limits(x)->body_idle_ms);
 	return 0;
 }
 
@@ -748,7 +772,7 @@ static int interim(struct exchange *x, const struct response *r, struct err *e)
 			x->down->ops->send_continue(x->down);
 		x->continued = true;
 		if (!x->request_done)
-			timer_arm(&x->timer, limits(x)->body_idle_ms);
+			arm(x, limits(x)->body_idle_ms);
 		return 0;
 	}
 	if (x->down->ops->send_head(x->down, r, false, e) < 0)
@@ -837,7 +861,7 @@ static bool pump_answer(struct exchange *x)
 	}
 	x->down->ops->flush(x->down);
 	if (x->bytes_in != before)
-		timer_arm(&x->timer, limits(x)->body_idle_ms);
+		arm(x, limits(x)->body_idle_ms);
 	return false;
 }
 
