@@ -67,9 +67,11 @@ $(BUILD)/stile: $(BUILD)/proxy/main.o $(call libs,cli)
 	$(Q)$(CC) $(LDFLAGS) $(CFLAGS) -o $@ $< $(call libs,cli) $(PKG_LIBS)
 
 # Installs Debian packages when one is missing; needs root or sudo only then.
-.PHONY: deps test-deps lint-deps
+.PHONY: deps demo-deps test-deps lint-deps
 deps:
 	@sh tests/install-deps.sh build
+demo-deps:
+	@sh tests/install-deps.sh demo
 test-deps:
 	@sh tests/install-deps.sh test
 lint-deps:
@@ -113,7 +115,7 @@ unit: test-deps
 	@set -e; for t in $(UNIT_TESTS); do echo "== $$t"; $$t; done
 integration: test-deps all
 	STILE=$(abspath $(BUILD)/stile) $(PYTHON) -m pytest -q -n $(JOBS) --dist loadgroup -p no:cacheprovider $(T)
-demo: test-deps
+demo: demo-deps
 	@$(MAKE) --no-print-directory all
 	@STILE=$(abspath $(BUILD)/stile) bash tests/demo.sh
 

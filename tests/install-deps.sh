@@ -11,6 +11,7 @@ test="libcmocka-dev python3 python3-pytest python3-pytest-xdist python3-requests
  default-jdk-headless golang-go
  python3-websockets node-ws node-https-proxy-agent
  python3-httpx python3-pip openssl iproute2 strace procps tinyproxy-bin util-linux man-db"
+demo="python3 python3-cryptography curl"
 lint="clang clang-tidy clang-format cppcheck libclang-rt-14-dev llvm"
 fuzz="clang libclang-rt-14-dev llvm python3 python3-h11 nodejs"
 bench="python3 python3-cryptography squid-openssl tinyproxy-bin"
@@ -20,10 +21,11 @@ for group in "$@"; do
 	case $group in
 	build) want="$want $build" ;;
 	test) want="$want $build $test" ;;
+	demo) want="$want $build $demo" ;;
 	lint) want="$want $build $lint" ;;
 	bench) want="$want $build $bench" ;;
 	fuzz) want="$want $build $fuzz" ;;
-	*) echo "install-deps.sh: unknown group $group (build, test, lint, bench or fuzz)" >&2; exit 2 ;;
+	*) echo "install-deps.sh: unknown group $group (build, demo, test, lint, bench or fuzz)" >&2; exit 2 ;;
 	esac
 done
 
