@@ -19,9 +19,9 @@ http()
 	printf '  $ curl -si%s\n' "$(printf ' %q' "$@")"
 	answer=$(curl -siS --max-time 10 "$@" 2>&1 | tr -d '\r')
 	grep -q '^HTTP/.* by stile' <<<"$answer" && answer=$(grep -v '^curl:' <<<"$answer")
-	show "$(grep -E '^(HTTP/|Proxy-Status:|[{]|ok |curl:)' <<<"$answer" | grep -v 'Connection established')"
+	show "$(grep -iE '^(HTTP/|Proxy-Status:|[{]|ok |curl:)' <<<"$answer" | grep -v 'Connection established')"
 	status=$(grep -E '^HTTP/' <<<"$answer" | tail -n 1 | cut -d ' ' -f 2)
-	reason=$(sed -n 's/^Proxy-Status: stile;.*details="\(.*\)"$/\1/p' <<<"$answer" | tail -n 1)
+	reason=$(sed -n 's/^[Pp]roxy-[Ss]tatus: stile;.*details="\(.*\)"$/\1/p' <<<"$answer" | tail -n 1)
 	note "$name" "${status:-$(sed -n 's/^curl: \((.*)\).*/curl \1/p' <<<"$answer")}${reason:+ $reason}"
 }
 
