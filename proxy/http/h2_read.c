@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "logging/limits.h"
+#include "logging/strbuf.h"
 #include "proxy/http/field_kind.h"
 #include "proxy/http/h1_text.h"
 #include "proxy/http/h2.h"
@@ -138,7 +139,7 @@ struct section {
 	bool response;
 	struct pseudo pseudo;
 	struct h1_facts facts;
-	size_t cookies, cookie_bytes;
+	bool has_cookie;
 };
 
 static int take_pseudo(struct section *s, const struct field *f, struct err *e)
@@ -174,11 +175,10 @@ static int take_field(struct section *s, const struct field *f, struct fields *o
 	if (kind == FIELD_PLAIN && !s->response && h1_check_lookalike(f->name, e) < 0)
 		return -1;
 	if (!s->response && str_eq(f->name, STR("cookie"))) {
-		s->cookies++;
-		s->cookie_bytes += f->value.n;
 		/* The first holds the place of all (section 8.2.3). */
-		if (s->cookies > 1)
+		if (s->has_cookie)
 			return 0;
+		s->has_cookie = true;
 	}
 	if (h1_note_field(kind, f->value, s->response, &s->facts) &&
 	    fields_add(out, f->name, f->value) < 0)
@@ -225,33 +225,42 @@ static int read_section(struct section *s, struct fields *out, struct err *e)
 /* ---- a request ---- */
 
 /* Section 8.2.3: the crumbs become the one field that HTTP/1 would have brought. */
-static int join_cookies(const struct section *s, struct request *r)
+static int join_cookies(const struct h2_head *h, struct request *r)
 {
 	struct field *cookie = (struct field *)(uintptr_t)fields_get(&r->fields, STR("cookie"));
-	char *mem, *at;
+	struct strbuf all;
+	size_t n = 0, bytes = 0;
+	bool first = true;
 
-	if (s->cookies < 2 || !cookie)
+	for (size_t i = 0; i < h->n; i++) {
+		struct field f = line_of(h, i);
+
+		if (str_eq(f.name, STR("cookie"))) {
+			n++;
+			bytes += f.value.n + 2;
+		}
+	}
+	if (n < 2 || !cookie)
 		return 0;
-	/* The other slices of the head stay where they are: this one gets what lies behind. */
-	mem = malloc(s->cookie_bytes + 2 * s->cookies);
-	if (!mem)
-		return -1;
-	at = mem;
-	for (size_t i = 0; i < s->h->n; i++) {
-		struct field f = line_of(s->h, i);
+	/* The other slices of the head stay where they are: this one gets memory of its own. */
+	strbuf_init(&all, bytes + 1);
+	for (size_t i = 0; i < h->n; i++) {
+		struct field f = line_of(h, i);
 
 		if (!str_eq(f.name, STR("cookie")))
 			continue;
-		if (at > mem) {
-			memcpy(at, "; ", 2);
-			at += 2;
-		}
-		if (f.value.n > 0)
-			memcpy(at, f.value.p, f.value.n);
-		at += f.value.n;
+		if (!first)
+			strbuf_add(&all, STR("; "));
+		first = false;
+		strbuf_add(&all, f.value);
 	}
-	r->joined = mem;
-	cookie->value = str_from(mem, (size_t)(at - mem));
+	bytes = all.len;
+	r->joined = strbuf_take(&all);
+	if (!r->joined) {
+		strbuf_clear(&all);
+		return bytes == 0 ? 0 : -1;
+	}
+	cookie->value = str_from(r->joined, bytes);
 	return 0;
 }
 
@@ -400,7 +409,7 @@ int h2_read_request(struct h2_head *h, const struct h1_context *ctx, struct requ
 		note(&f, check_names(&s, ctx, told(&f)));
 		note(&f, read_wishes(&s, ret, told(&f)));
 	}
-	if (join_cookies(&s, ret) < 0)
+	if (!f.any && join_cookies(h, ret) < 0)
 		note(&f, err_reason(told(&f), REASON_INTERNAL_ERROR, "out of memory"));
 	/* The slices point there. */
 	ret->mem = h->mem;
