@@ -28,12 +28,6 @@ struct grave {
 	void (*free_fn)(void *obj);
 };
 
-struct letter {
-	struct letter *next;
-	void (*fn)(void *arg);
-	void *arg;
-};
-
 struct loop {
 	/* owned */
 	struct event_base *base;
@@ -43,7 +37,7 @@ struct loop {
 	struct loop_buffers buffers;
 	/* guarded by mail_lock */
 	pthread_mutex_t mail_lock;
-	struct letter *mail, **mail_tail;
+	struct letter *mail, **mail_tail; /* their owners' */
 	/* plain */
 	int mail_fd;
 	bool stopped;
@@ -134,25 +128,34 @@ void loop_unkeep(struct loop *l, struct event *ev)
 
 /* ---- letters ---- */
 
+/* The oldest one; from now on it may be posted again. */
+static struct letter *take_letter(struct loop *l)
+{
+	struct letter *m;
+
+	pthread_mutex_lock(&l->mail_lock);
+	m = l->mail;
+	if (m) {
+		l->mail = m->next;
+		if (!l->mail)
+			l->mail_tail = &l->mail;
+		m->is_posted = false;
+	}
+	pthread_mutex_unlock(&l->mail_lock);
+	return m;
+}
+
 static void on_mail(evutil_socket_t fd, short what, void *arg)
 {
 	struct loop *l = arg;
+	struct letter *m;
 	uint64_t n;
 
 	(void)what;
 	while (read((int)fd, &n, sizeof(n)) < 0 && errno == EINTR)
 		;
-	pthread_mutex_lock(&l->mail_lock);
-	struct letter *m = l->mail;
-	l->mail = NULL;
-	l->mail_tail = &l->mail;
-	pthread_mutex_unlock(&l->mail_lock);
-	while (m) {
-		struct letter *next = m->next;
+	while ((m = take_letter(l)))
 		m->fn(m->arg);
-		free(m);
-		m = next;
-	}
 }
 
 static struct event_base *new_base(void)
@@ -223,11 +226,6 @@ void loop_free(struct loop *l)
 		struct grave *g = l->spare_graves;
 		l->spare_graves = g->next;
 		free(g);
-	}
-	while (l->mail) {
-		struct letter *m = l->mail;
-		l->mail = m->next;
-		free(m);
 	}
 	for (size_t i = 0; i < l->buffers.spare_n; i++)
 		free(l->buffers.spare[i]);
@@ -320,19 +318,17 @@ void loop_on_turn_end(struct loop *l, void (*fn)(void *arg), void *arg)
 	l->turn_end[l->turn_end_n++].arg = arg;
 }
 
-int loop_post(struct loop *l, void (*fn)(void *arg), void *arg)
+void loop_post(struct loop *l, struct letter *m)
 {
-	struct letter *m = malloc(sizeof(*m));
-
-	if (!m)
-		return -1;
-	*m = (struct letter){.fn = fn, .arg = arg};
 	pthread_mutex_lock(&l->mail_lock);
-	*l->mail_tail = m;
-	l->mail_tail = &m->next;
+	if (!m->is_posted) {
+		m->is_posted = true;
+		m->next = NULL;
+		*l->mail_tail = m;
+		l->mail_tail = &m->next;
+	}
 	pthread_mutex_unlock(&l->mail_lock);
 	wake(l);
-	return 0;
 }
 
 static void schedule(struct timer *t, struct timer_impl *ti, int64_t in_us)

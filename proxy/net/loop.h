@@ -40,8 +40,18 @@ void loop_bury(struct loop *l, void *obj, void (*free_fn)(void *obj));
  * batch of log records. At most four. */
 void loop_on_turn_end(struct loop *l, void (*fn)(void *arg), void *arg);
 
-/* Calls fn(arg) on the loop's thread, soon. From any thread. -1 only when memory is out. */
-int loop_post(struct loop *l, void (*fn)(void *arg), void *arg);
+/* What another thread may ask of a loop. Embedded in its owner, so that asking takes no memory and
+ * cannot fail. Fill fn and arg, the rest is 0. */
+struct letter {
+	void (*fn)(void *arg);
+	void *arg;
+	/* the loop's */
+	struct letter *next;
+	bool is_posted;
+};
+/* Calls m's fn on the loop's thread, soon. From any thread. While m is on its way, to post it again
+ * changes nothing: fn does what is wanted by the time that it runs. m outlives the loop. */
+void loop_post(struct loop *l, struct letter *m);
 
 /* A one-shot timer, embedded in its owner. */
 struct timer {

@@ -183,6 +183,9 @@ static int make_parts(struct worker *w, const struct worker_options *o, struct e
 	return add_listeners(w, o, e);
 }
 
+static void take_up(void *arg);
+static void drain(void *arg);
+
 int worker_new(const struct worker_options *o, struct worker **ret, struct err *e)
 {
 	struct worker *w = calloc(1, sizeof(*w));
@@ -192,6 +195,8 @@ int worker_new(const struct worker_options *o, struct worker **ret, struct err *
 	w->signer = o->signer;
 	w->index = o->index;
 	w->snapshot = snapshot_ref(o->snapshot);
+	w->take_up = (struct letter){.fn = take_up, .arg = w};
+	w->drain = (struct letter){.fn = drain, .arg = w};
 	if (make_parts(w, o, e) < 0) {
 		worker_free(w);
 		return -1;
@@ -222,6 +227,7 @@ void worker_free(struct worker *w)
 	own_addrs_free(w->own_addrs);
 	loop_free(w->loop);
 	snapshot_unref(w->snapshot);
+	snapshot_unref(w->next);
 	free(w->listeners);
 	free(w);
 }
@@ -263,11 +269,6 @@ void worker_join(struct worker *w)
 }
 
 /* ---- reload ---- */
-
-struct new_snapshot {
-	struct worker *worker;
-	struct snapshot *snapshot;
-};
 
 static void recheck_tunnels(struct worker *w)
 {
@@ -350,19 +351,20 @@ static void change_resolver(struct worker *w, const struct config *c)
 
 static void take_up(void *arg)
 {
-	struct new_snapshot *n = arg;
-	struct worker *w = n->worker;
+	struct worker *w = arg;
+	struct snapshot *s = __atomic_exchange_n(&w->next, NULL, __ATOMIC_ACQ_REL);
 
-	change_resolver(w, n->snapshot->config);
+	if (!s)
+		return; /* a letter that came late: the one before it took both up */
+	change_resolver(w, s->config);
 	snapshot_unref(w->snapshot);
-	w->snapshot = n->snapshot;
+	w->snapshot = s;
 	/* Kept connections were judged under rules that may be gone. */
 	pool_close_all(w->pool);
 	upstream_h2_retire_all(w);
 	recheck_tunnels(w);
 	recheck_relays(w);
 	__atomic_store_n(&w->taken_up, w->snapshot, __ATOMIC_RELEASE);
-	free(n);
 }
 
 bool worker_has_taken_up(const struct worker *w, const struct snapshot *s)
@@ -372,14 +374,9 @@ bool worker_has_taken_up(const struct worker *w, const struct snapshot *s)
 
 void worker_set_snapshot(struct worker *w, struct snapshot *s)
 {
-	struct new_snapshot *n = calloc(1, sizeof(*n));
-
-	if (!n)
-		abort(); /* a worker must not go on under a policy that the others have left */
-	n->worker = w;
-	n->snapshot = snapshot_ref(s);
-	if (loop_post(w->loop, take_up, n) < 0)
-		abort();
+	/* One that was not taken up yet is passed over. */
+	snapshot_unref(__atomic_exchange_n(&w->next, snapshot_ref(s), __ATOMIC_ACQ_REL));
+	loop_post(w->loop, &w->take_up);
 }
 
 /* ---- drain ---- */
@@ -429,8 +426,7 @@ static void drain(void *arg)
 void worker_drain(struct worker *w, uint64_t drain_ms)
 {
 	__atomic_store_n(&w->drain_ms, drain_ms, __ATOMIC_RELEASE);
-	if (loop_post(w->loop, drain, w) < 0)
-		abort();
+	loop_post(w->loop, &w->drain);
 }
 
 void worker_client_gone(struct worker *w)

@@ -60,6 +60,7 @@ struct worker {
 	struct own_addrs *own_addrs;
 	struct log_port *log;
 	struct snapshot *snapshot; /* counted */
+	struct snapshot *next;	   /* counted; atomic: to be taken up */
 	struct worker_listener *listeners;
 	struct event *log_event;
 	struct timer log_timer;
@@ -80,7 +81,8 @@ struct worker {
 	bool draining;
 	bool ended;			 /* atomic */
 	const struct snapshot *taken_up; /* atomic; only compared */
-	uint64_t drain_ms;		 /* atomic: what worker_drain asked for last */
+	struct letter take_up, drain;
+	uint64_t drain_ms; /* atomic: what worker_drain asked for last */
 	int64_t drain_end_us;
 	int64_t explained_since_us; /* the second in which so many were explained (connect.c) */
 	unsigned explained_n;

@@ -22,7 +22,7 @@
 #define EVENT_ADDED    0x1
 #define EVENT_IS_AWAKE 0x2
 
-struct letter {
+struct later {
 	void (*fn)(void *arg);
 	void *arg;
 };
@@ -57,7 +57,7 @@ static struct event *events[EVENTS_MAX]; /* added, oldest first */
 static size_t events_n;
 static struct event *awake[EVENTS_MAX];
 static size_t awake_n;
-static struct letter letters[LETTERS_MAX];
+static struct later letters[LETTERS_MAX];
 static size_t letters_n;
 static char fault[512];
 
@@ -85,7 +85,7 @@ void fake_later(void (*fn)(void *arg), void *arg)
 {
 	if (letters_n == LETTERS_MAX)
 		abort();
-	letters[letters_n++] = (struct letter){fn, arg};
+	letters[letters_n++] = (struct later){fn, arg};
 }
 
 void fake_forget(void (*fn)(void *arg), void *arg)
@@ -95,11 +95,10 @@ void fake_forget(void (*fn)(void *arg), void *arg)
 			letters[i].fn = NULL;
 }
 
-int loop_post(struct loop *l, void (*fn)(void *arg), void *arg)
+void loop_post(struct loop *l, struct letter *m)
 {
 	(void)l;
-	fake_later(fn, arg);
-	return 0;
+	fake_later(m->fn, m->arg);
 }
 
 void loop_keep(struct loop *l, struct event *ev)
@@ -218,13 +217,13 @@ static bool is_ready(const struct event *ev)
 
 static void run_letters(void)
 {
-	struct letter now[LETTERS_MAX];
+	struct later now[LETTERS_MAX];
 	size_t n = letters_n;
 
 	memcpy(now, letters, n * sizeof(*now));
 	for (size_t i = 0; i < n; i++) {
 		/* An earlier one may have taken this one back. */
-		struct letter still = letters[i];
+		struct later still = letters[i];
 
 		if (!still.fn)
 			continue;
