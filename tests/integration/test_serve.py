@@ -386,7 +386,8 @@ def test_silence_after_connect_holds_no_end(stile):
     assert s.proc.poll() is None, "what has begun may end"
     begun.close()
     assert s.proc.wait(30) == 0
-    assert [r["reason"] for r in s.records(mark) if r["event"] == "tunnel.deny"] == ["shutting_down", "client_closed"]
+    # Of two workers, who have each their own way to the log.
+    assert sorted(r["reason"] for r in s.records(mark) if r["event"] == "tunnel.deny") == ["client_closed", "shutting_down"]
 
 
 def test_an_end_under_load_cuts_nothing(stile):
