@@ -25,7 +25,8 @@
 #define LIMIT_H2_STREAM_WINDOW	  131072  /* what a peer may send on a stream before it is taken */
 #define LIMIT_H2_CONN_WINDOW	  1048576 /* and on all streams together */
 #define LIMIT_H2_STREAM_OUT_BYTES 131072  /* waiting for the peer's window, on a stream */
-#define LIMIT_H2_CONN_OUT_BYTES	  1048576 /* and on all */
+#define LIMIT_H2_CONN_OUT_BYTES	  1048576 /* and on all, but for the next one's */
+#define LIMIT_H2_STREAM_OUT_MIN	  32768	  /* a stream with nothing waiting always gets so much */
 #define LIMIT_H2_HEAD_DECODED	  (4 * LIMIT_HEAD_BYTES) /* HPACK may unfold a head to so much */
 #define LIMIT_H2_CONTINUATIONS	  8			 /* in one head */
 #define LIMIT_H2_SETTINGS	  32			 /* entries in one frame */
@@ -33,7 +34,8 @@
 #define LIMIT_H2_RESETS_PER_S	  20
 #define LIMIT_H2_CONTROL	  500 /* PING, SETTINGS, PRIORITY, empty DATA */
 #define LIMIT_H2_CONTROL_PER_S	  50
-#define LIMIT_H2_WINDOWS	  1000 /* WINDOW_UPDATE, beyond two for each DATA that was sent */
+#define LIMIT_H2_WINDOWS	  1000 /* WINDOW_UPDATE, beyond those that data pays for: */
+#define LIMIT_H2_WINDOWS_PER_DATA 16   /* for each DATA frame that was sent */
 #define LIMIT_H2_WINDOWS_PER_S	  100
 #define LIMIT_MS_H2_STALL	  30000 /* an answer is whole and the client takes none of it */
 #define LIMIT_MS_H2_TICK	  2000	/* how often that is looked at while there are streams */

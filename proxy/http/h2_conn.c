@@ -439,7 +439,7 @@ static int on_frame_sent(nghttp2_session *session, const nghttp2_frame *frame, v
 	switch (frame->hd.type) {
 	case NGHTTP2_DATA:
 		/* Who gets data has to say that there is room for more. */
-		c->windows.at_us -= 2 * (1000000 / LIMIT_H2_WINDOWS_PER_S);
+		c->windows.at_us -= LIMIT_H2_WINDOWS_PER_DATA * (1000000 / LIMIT_H2_WINDOWS_PER_S);
 		break;
 	case NGHTTP2_RST_STREAM:
 		/* Streams that a peer makes us reset cost as much as those that it resets. */
@@ -476,8 +476,6 @@ static int on_frame_not_sent(nghttp2_session *session, const nghttp2_frame *fram
 {
 	struct h2_stream *s = stream_of(session, frame->hd.stream_id);
 
-	(void)arg;
-	(void)code;
 	if (!s || frame->hd.type != NGHTTP2_HEADERS)
 		return 0;
 	/* A request that never left (the peer is going away) has no stream to be closed. */
@@ -487,6 +485,10 @@ static int on_frame_not_sent(nghttp2_session *session, const nghttp2_frame *fram
 		code == NGHTTP2_ERR_START_STREAM_NOT_ALLOWED || code == NGHTTP2_ERR_SESSION_CLOSING
 			? NGHTTP2_REFUSED_STREAM
 			: NGHTTP2_INTERNAL_ERROR;
+	/* An answer's head or trailers that could not be sent: nothing else would end it. */
+	if (((struct h2_conn *)arg)->server)
+		(void)nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, s->id,
+						NGHTTP2_INTERNAL_ERROR);
 	news(s);
 	return 0;
 }
@@ -878,6 +880,9 @@ size_t h2_stream_room(struct h2_stream *s)
 
 	if (s->closed)
 		return 0;
+	/* Streams that are not taken from must not starve the others. */
+	if (used == 0 && all < LIMIT_H2_STREAM_OUT_MIN)
+		all = LIMIT_H2_STREAM_OUT_MIN;
 	if (mine < LIMIT_H2_STREAM_OUT_BYTES || all < LIMIT_H2_STREAM_OUT_BYTES)
 		s->out_wanted = true;
 	return mine < all ? mine : all;

@@ -42,9 +42,10 @@ struct served {
 	/* plain */
 	struct log_waiter waiter;
 	char id[RECORD_ID_LEN + 1];
-	struct err refused; /* waits for its record */
-	bool no_body;	    /* the answer's head ended the stream */
-	int64_t finished_us;
+	struct err refused;  /* waits for its record */
+	bool no_body;	     /* the answer's head ended the stream */
+	int64_t finished_us; /* or when the client last took some of it */
+	size_t waiting;	     /* of the answer, when that was looked at */
 };
 
 static const struct downstream_ops stream_ops;
@@ -537,6 +538,10 @@ static void end_stalled(struct client_h2 *h)
 		struct served *v = s->owner;
 
 		next = h2_stream_next(s);
+		if (v && v->waiting != s->out.end - s->out.start) {
+			v->waiting = s->out.end - s->out.start;
+			v->finished_us = v->exchange ? 0 : now_us(h);
+		}
 		if (!v || v->exchange || !v->finished_us ||
 		    now_us(h) - v->finished_us < LIMIT_MS_H2_STALL * 1000LL)
 			continue;
