@@ -2,11 +2,18 @@
 
 import pathlib
 import secrets
+import signal
 
 import pytest
 
 import stilelib
 from stilelib import Origin, Stile
+
+# Whoever starts the tests in the background (`&` of a script, nohup) hands them ignored signals, and every
+# child would inherit them.
+for _signal in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(_signal) == signal.SIG_IGN:
+        signal.signal(_signal, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")
