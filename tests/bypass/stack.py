@@ -3,15 +3,18 @@ question, and one `stile serve`. All of it in a network namespace of its own, in
 the world leads back to that origin: whatever stile lets out is seen, and nothing leaves the machine."""
 
 import ctypes
+import fcntl
 import json
 import os
 import pathlib
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 
@@ -51,6 +54,17 @@ class Conn:
     def __init__(self, local, peer, tls: bool):
         self.local, self.peer, self.tls = local, peer, tls
         self.sni, self.data, self.closed, self.malformed = None, bytearray(), False, None
+        self.reads = None  # the socket, while it is waited on for more
+
+    def is_quiet(self) -> bool:
+        """All that was sent to it has been noted."""
+        reads = self.reads
+        if self.closed or reads is None:
+            return self.closed
+        try:
+            return not struct.unpack("i", fcntl.ioctl(reads.fileno(), termios.FIONREAD, b"\0" * 4))[0]
+        except (OSError, ValueError):
+            return True  # it was closed meanwhile
 
 
 class Origin:
@@ -121,11 +135,13 @@ class Origin:
             early = self.early(buffer)
             if early and not self.answer(sock, *early):
                 return
+            conn.reads = sock
             data = sock.recv(65536)
+            with self.lock:
+                conn.reads = None
+                conn.data += data
             if not data:
                 return
-            with self.lock:
-                conn.data += data
             buffer += data
 
     def early(self, data: bytes):
@@ -173,6 +189,10 @@ class Origin:
         return not entry.get("close")
 
     def mark(self) -> dict:
+        """What came before; also what an earlier case sent and we have not read yet."""
+        until = time.monotonic() + 3
+        while not all(c.is_quiet() for c in list(self.conns)) and time.monotonic() < until:
+            time.sleep(0.002)
         with self.lock:
             return {id(c): len(c.data) for c in self.conns}
 
