@@ -15,7 +15,7 @@
 #define OUT_MAX (4 * LIMIT_HEAD_BYTES)
 
 struct seen {
-	size_t host, length, encoding, connection, close, te, expect;
+	size_t host, length, encoding, connection, close, te, expect, upgrade, switches;
 };
 
 static void on_field(struct str name, struct str value, void *arg)
@@ -32,8 +32,13 @@ static void on_field(struct str name, struct str value, void *arg)
 	case FIELD_CONNECTION:
 		s->connection++;
 		s->close += str_starts(value, STR("close"));
+		s->switches += str_eq(value, STR("Upgrade"));
 		CHECK(str_eq(value, STR("TE")) || str_eq(value, STR("close")) ||
-		      str_eq(value, STR("close, TE")));
+		      str_eq(value, STR("close, TE")) || str_eq(value, STR("Upgrade")));
+		break;
+	case FIELD_UPGRADE:
+		s->upgrade++;
+		CHECK(str_eq(value, STR("websocket")));
 		break;
 	case FIELD_TE:
 		s->te++;
@@ -43,7 +48,6 @@ static void on_field(struct str name, struct str value, void *arg)
 		s->expect++;
 		CHECK(str_eq(value, STR("100-continue")));
 		break;
-	case FIELD_UPGRADE:
 	case FIELD_HTTP2_SETTINGS:
 	case FIELD_PROXY_AUTHORIZATION:
 	case FIELD_HOP: CHECK(!"a field of one hop is forwarded"); break;
@@ -63,6 +67,11 @@ static void check_head(const struct request *r, struct str out)
 	CHECK(s.host == 1);
 	CHECK(s.length == (r->body == BODY_LENGTH));
 	CHECK(s.encoding == (r->body == BODY_CHUNKED));
+	CHECK(s.upgrade == r->websocket && s.switches == r->websocket);
+	if (r->websocket) { /* says nothing else of the connection */
+		CHECK(s.connection == 1 && s.te + s.close + s.expect == 0);
+		return;
+	}
 	CHECK(s.te == r->te_trailers && s.connection == (s.te || s.close));
 	CHECK(s.close == request_has_odd_body(r));
 	CHECK(s.expect == r->expect_continue);
@@ -105,10 +114,16 @@ static void check_same(const struct request *a, const struct request *b)
 	CHECK(str_eq(a->method, b->method));
 	CHECK(host_eq(&a->url.host, &b->url.host) && a->url.port == b->url.port);
 	CHECK(a->body == b->body && a->length == b->length);
-	CHECK(a->te_trailers == b->te_trailers && a->expect_continue == b->expect_continue);
 	CHECK(b->version == HTTP_11 && b->form == TARGET_ORIGIN);
-	CHECK(b->keep_alive == !request_has_odd_body(a));
-	CHECK(b->upgrade.n == 0 && b->proxy_authorization.n == 0);
+	CHECK(a->websocket == b->websocket);
+	if (a->websocket) {
+		CHECK(str_eq(b->upgrade, STR("websocket")));
+	} else {
+		CHECK(a->te_trailers == b->te_trailers && a->expect_continue == b->expect_continue);
+		CHECK(b->keep_alive == !request_has_odd_body(a));
+		CHECK(b->upgrade.n == 0);
+	}
+	CHECK(b->proxy_authorization.n == 0);
 	check_same_fields(&a->fields, &b->fields);
 }
 
