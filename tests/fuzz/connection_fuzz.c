@@ -271,6 +271,21 @@ static void step(struct input *in)
 
 /* ---- what must hold ---- */
 
+/* Has that client had an opaque tunnel? rig_connect gave the clients their addresses. */
+static bool clients_tunnel(size_t i)
+{
+	char want[32], client[64];
+
+	(void)snprintf(want, sizeof(want), "192.0.2.%zu:", i + 1);
+	for (size_t n = 0; n < fake_log.n; n++) {
+		fake_line_value(&fake_log.lines[n], "client", client, sizeof(client));
+		if (strcmp(fake_log.lines[n].event, "tunnel.start") == 0 &&
+		    strncmp(client, want, strlen(want)) == 0)
+			return true;
+	}
+	return false;
+}
+
 static void check_clients(void)
 {
 	for (size_t i = 0; i < rig.clients_n; i++) {
@@ -278,10 +293,11 @@ static void check_clients(void)
 		size_t at = 0, tag, last = 0;
 
 		/* Our own refusals name the URL: also only one's own. Answers come in the order of
-		 * the requests, whatever the origins did. */
+		 * the requests, whatever the origins did; but in an opaque tunnel they say what
+		 * they like. */
 		while (next_tag(got, &at, &tag)) {
 			CHECK(tags[tag].client == i);
-			CHECK(tag >= last);
+			CHECK(tag >= last || clients_tunnel(i));
 			last = tag + 1;
 		}
 	}

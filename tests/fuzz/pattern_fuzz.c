@@ -118,7 +118,10 @@ static void change(struct path *a, unsigned what, unsigned where)
 			encode(a, at, what % 13 - 3);
 		break;
 	case 6: put(a, segment_end(a, where), 0, where & 0x80 ? ";" : ";p=1"); break;
-	case 7: put(a, segment_end(a, where), 0, where & 0x80 || a->has_dots ? "%20" : "."); break;
+	case 7: /* a second dot could make a dot segment */
+		put(a, segment_end(a, where), 0, where & 0x80 || a->has_dots ? "%20" : ".");
+		a->has_dots = a->has_dots || !(where & 0x80);
+		break;
 	case 8: put(a, a->n, 0, "/"); break;
 	case 9:
 		at = find(a, where, "/");

