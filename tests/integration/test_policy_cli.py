@@ -390,6 +390,13 @@ def test_lines_that_are_no_records(cli):
     assert "No such file" in cli("log", "none", code=1).stderr
 
 
+def test_log_line_with_a_nul(cli):
+    """Half of it must not be printed for the whole."""
+    (cli.folder / "log").write_bytes(b'{"event":"request.deny"\x00}\n{"event":"request.end"}\n')
+    r = cli("log", "--json", "log", code=1)
+    assert r.stdout == '{"event":"request.end"}\n' and "1 line is not a record" in r.stderr
+
+
 def test_log_follows_across_rotation(cli):
     log = cli.folder / "log"
     log.write_text(LOG.splitlines(True)[0])
