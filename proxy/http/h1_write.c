@@ -35,18 +35,6 @@ static int add_fields(struct strbuf *out, const struct fields *f)
 	return 0;
 }
 
-static void add_target(struct strbuf *out, const struct url *u, struct str extra)
-{
-	url_add_target(u, out);
-	if (extra.n == 0)
-		return;
-	if (!u->has_query)
-		strbuf_addc(out, '?');
-	else if (u->query.n > 0)
-		strbuf_addc(out, '&');
-	strbuf_add(out, extra);
-}
-
 static void add_request_framing(struct strbuf *out, const struct request *r)
 {
 	if (r->body == BODY_LENGTH)
@@ -78,7 +66,7 @@ int h1_write_request(const struct request *r, const struct fields *extra, struct
 		return -1;
 	strbuf_add(out, r->method);
 	strbuf_addc(out, ' ');
-	add_target(out, &r->url, extra_query);
+	request_add_target(&r->url, extra_query, out);
 	strbuf_add(out, STR(" HTTP/1.1\r\nHost: "));
 	url_add_authority(&r->url, out);
 	strbuf_add(out, STR("\r\n"));

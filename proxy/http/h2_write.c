@@ -108,18 +108,6 @@ static int finish(struct h2_fields *out, int rc)
 	return -1;
 }
 
-static void add_target(struct strbuf *out, const struct url *u, struct str extra)
-{
-	url_add_target(u, out);
-	if (extra.n == 0)
-		return;
-	if (!u->has_query)
-		strbuf_addc(out, '?');
-	else if (u->query.n > 0)
-		strbuf_addc(out, '&');
-	strbuf_add(out, extra);
-}
-
 #define PSEUDO	  4
 #define OWN	  3   /* content-length, te, expect */
 #define OWN_BYTES 256 /* their names and values, and those of the pseudo-fields */
@@ -137,7 +125,7 @@ int h2_write_request(const struct request *r, const struct fields *extra, struct
 	    r->url.path.n == 0 || !h1_all(extra_query, H1_TARGET) ||
 	    str_find(extra_query, '#') >= 0)
 		goto out;
-	add_target(&target, &r->url, extra_query);
+	request_add_target(&r->url, extra_query, &target);
 	url_add_authority(&r->url, &authority);
 	if (target.overflowed || authority.overflowed ||
 	    reserve(out, PSEUDO + r->fields.n + OWN + (extra ? extra->n : 0),

@@ -113,3 +113,15 @@ bool request_has_odd_body(const struct request *r)
 	return (r->body == BODY_CHUNKED || (r->body == BODY_LENGTH && r->length > 0)) &&
 	       (method_is_safe(r->method) || str_eq(r->method, STR("DELETE")));
 }
+
+void request_add_target(const struct url *u, struct str extra, struct strbuf *out)
+{
+	url_add_target(u, out);
+	if (extra.n == 0)
+		return;
+	if (!u->has_query)
+		strbuf_addc(out, '?');
+	else if (u->query.n > 0)
+		strbuf_addc(out, '&');
+	strbuf_add(out, extra);
+}

@@ -92,4 +92,7 @@ bool request_has_odd_body(const struct request *r);
 bool method_is_safe(struct str method);	      /* RFC 9110 section 9.2.1 */
 bool method_is_idempotent(struct str method); /* section 9.2.2 */
 
+/* The origin-form target of u with `extra` ("key=value", may be empty) behind its query. */
+void request_add_target(const struct url *u, struct str extra, struct strbuf *out);
+
 #endif
