@@ -13,11 +13,7 @@
 #include <string.h>
 
 #include "logging/limits.h"
-
-/* A rate with a burst: `at` is when the bucket is full again. */
-struct bucket {
-	int64_t at_us;
-};
+#include "proxy/http/h2_flood.h"
 
 TAILQ_HEAD(streams, h2_stream);
 
@@ -31,11 +27,9 @@ struct h2_conn {
 	bool failed; /* a GOAWAY that says why was sent */
 	size_t n;
 	size_t out_total; /* bytes that wait in all streams */
-	unsigned continuations;
-	int32_t last_id; /* the newest that the peer opened */
+	int32_t last_id;  /* the newest that the peer opened */
 	int64_t now_us, head_since_us;
-	uint64_t head_bytes;
-	struct bucket resets, control, windows;
+	struct h2_flood flood;
 	struct err fault;
 };
 
@@ -44,18 +38,6 @@ static nghttp2_option *options;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* ---- bounds on the peer ---- */
-
-static bool take(struct bucket *b, int64_t now_us, int64_t burst, int64_t per_second)
-{
-	int64_t cost = 1000000 / per_second;
-
-	if (b->at_us < now_us)
-		b->at_us = now_us;
-	if (b->at_us - now_us > burst * cost)
-		return false;
-	b->at_us += cost;
-	return true;
-}
 
 /* Ends the connection: the first fault is the one told. */
 static int kill_conn(struct h2_conn *c, enum reason why, const char *text)
@@ -71,14 +53,12 @@ static int kill_conn(struct h2_conn *c, enum reason why, const char *text)
 
 static int count_control(struct h2_conn *c, const char *text)
 {
-	return take(&c->control, c->now_us, LIMIT_H2_CONTROL, LIMIT_H2_CONTROL_PER_S)
-		       ? 0
-		       : kill_conn(c, REASON_RATE_LIMITED, text);
+	return h2_flood_control(&c->flood, c->now_us) ? 0 : kill_conn(c, REASON_RATE_LIMITED, text);
 }
 
 static int count_reset(struct h2_conn *c)
 {
-	return take(&c->resets, c->now_us, LIMIT_H2_RESETS, LIMIT_H2_RESETS_PER_S)
+	return h2_flood_reset(&c->flood, c->now_us)
 		       ? 0
 		       : kill_conn(c, REASON_RATE_LIMITED, "too many streams were reset");
 }
@@ -234,14 +214,10 @@ static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, 
 	/* Read past by nghttp2, since priorities are off. */
 	if (hd->type == NGHTTP2_PRIORITY)
 		return count_control(c, "too many PRIORITY frames");
-	if (hd->type == NGHTTP2_CONTINUATION) {
-		if (++c->continuations > LIMIT_H2_CONTINUATIONS)
-			return kill_conn(c, REASON_HEAD_TOO_LARGE,
-					 "too many CONTINUATION frames in one head");
-	} else {
-		c->continuations = 0;
-	}
-	return 0;
+	return h2_flood_frame(&c->flood, hd->type == NGHTTP2_CONTINUATION)
+		       ? 0
+		       : kill_conn(c, REASON_HEAD_TOO_LARGE,
+				   "too many CONTINUATION frames in one head");
 }
 
 static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
@@ -252,7 +228,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
 	if (frame->hd.type != NGHTTP2_HEADERS)
 		return 0;
 	c->head_since_us = c->now_us;
-	c->head_bytes = 0;
+	h2_flood_head(&c->flood);
 	s = stream_of(session, frame->hd.stream_id);
 	if (!s && c->server && frame->headers.cat == NGHTTP2_HCAT_REQUEST) {
 		s = add_stream(c, frame->hd.stream_id);
@@ -280,8 +256,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 		return 0;
 	/* A little that unfolds to a lot: decoding has to go on for the sake of the others, but not
 	 * without end. */
-	c->head_bytes += name_n + value_n + 32;
-	if (c->head_bytes > LIMIT_H2_HEAD_DECODED)
+	if (!h2_flood_field(&c->flood, name_n + value_n + 32))
 		return kill_conn(c, REASON_HEAD_TOO_LARGE,
 				 "a head that unfolds far beyond its bound");
 	s = stream_of(session, frame->hd.stream_id);
@@ -364,7 +339,7 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
 	case NGHTTP2_PING: return count_control(c, "too many PING frames");
 	case NGHTTP2_SETTINGS: return count_control(c, "too many SETTINGS frames");
 	case NGHTTP2_WINDOW_UPDATE:
-		return take(&c->windows, c->now_us, LIMIT_H2_WINDOWS, LIMIT_H2_WINDOWS_PER_S)
+		return h2_flood_window(&c->flood, c->now_us)
 			       ? 0
 			       : kill_conn(c, REASON_RATE_LIMITED, "too many WINDOW_UPDATE frames");
 	default: return 0;
@@ -437,10 +412,7 @@ static int on_frame_sent(nghttp2_session *session, const nghttp2_frame *frame, v
 	struct h2_stream *s = stream_of(session, frame->hd.stream_id);
 
 	switch (frame->hd.type) {
-	case NGHTTP2_DATA:
-		/* Who gets data has to say that there is room for more. */
-		c->windows.at_us -= LIMIT_H2_WINDOWS_PER_DATA * (1000000 / LIMIT_H2_WINDOWS_PER_S);
-		break;
+	case NGHTTP2_DATA: h2_flood_pay(&c->flood); break;
 	case NGHTTP2_RST_STREAM:
 		/* Streams that a peer makes us reset cost as much as those that it resets. */
 		if (c->server && frame->rst_stream.error_code != NGHTTP2_NO_ERROR)
