@@ -1,7 +1,7 @@
 /*
  * The opening handshake of a WebSocket (RFC 6455 section 4), as one who stands between both sides
  * must see it: is this request one, and is that 101 the answer to it? What follows the handshake is
- * not looked at. Called by session/exchange.c.
+ * not looked at. Called by the session's exchange.
  */
 #ifndef STILE_PROXY_HTTP_WEBSOCKET_H
 #define STILE_PROXY_HTTP_WEBSOCKET_H

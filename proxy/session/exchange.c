@@ -2,7 +2,7 @@
  * One request from head to record; see exchange.h. It speaks to the client through downstream_ops,
  * to the origin through upstream.h, and finds the way there with route.h.
  */
-#include "proxy/session/exchange.h"
+#include "proxy/session/exchange_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,52 +13,6 @@
 #include "proxy/http/websocket.h"
 #include "proxy/session/audit.h"
 #include "proxy/session/override.h"
-#include "proxy/session/route.h"
-#include "proxy/session/upstream.h"
-
-struct exchange {
-	/* owned */
-	struct upstream *up;
-	struct route route;
-	struct injection injection;
-	struct timer timer;
-	char *pool_key;
-	struct strbuf same;	  /* what both records say alike */
-	struct stream *connected; /* between the route's end and the upstream's birth */
-	/* counted */
-	struct snapshot *snapshot;
-	/* borrowed */
-	struct worker *worker;
-	struct exchange *next, *prev; /* worker->relays, in EXCHANGE_RELAY alone */
-	struct downstream *down;      /* NULL once abandoned or finished */
-	const struct caller *caller;
-	struct request *request;
-	const struct rule *rule;	 /* the snapshot's */
-	const struct config_parent *via; /* the snapshot's; NULL: dialled directly */
-	/* plain */
-	enum exchange_state state;
-	struct identity identity;
-	struct log_waiter waiter;
-	char id[RECORD_ID_LEN + 1];
-	char max_forwards[24];
-	bool driving;
-	bool closed;   /* the last record was handed over */
-	bool recorded; /* request.start was handed over: the end must follow */
-	bool injected;
-	bool retried;
-	bool request_done; /* its body went upstream whole */
-	bool relayed;	   /* it became a WebSocket */
-	bool answer_done;  /* then: its origin has ended its way */
-	bool answer_begun; /* a byte of an answer went downstream */
-	bool continued;	   /* 100 went downstream */
-	unsigned interims;
-	unsigned status;
-	struct ipaddr addr;
-	uint64_t bytes_out, bytes_in;
-	int64_t begun_us, sent_us, relay_us;
-	struct record_ms ms;
-	struct err error;
-};
 
 static void on_timer(void *arg);
 static void on_judged(void *arg, const struct err *e);
@@ -66,7 +20,7 @@ static void on_connected(void *arg, struct stream *s, const struct err *e);
 static void on_recorded(void *arg, bool written);
 static void on_upstream(void *arg);
 
-static const struct config_limits *limits(const struct exchange *x)
+const struct config_limits *exchange_limits(const struct exchange *x)
 {
 	return &x->snapshot->config->limits;
 }
@@ -74,26 +28,10 @@ static const struct config_limits *limits(const struct exchange *x)
 /* How long the request may still take. */
 static uint64_t request_left_ms(const struct exchange *x)
 {
-	uint64_t life = limits(x)->request_life_ms;
+	uint64_t life = exchange_limits(x)->request_life_ms;
 	uint64_t lived = (uint64_t)(loop_now_us(x->worker->loop) - x->begun_us) / 1000;
 
 	return lived < life ? life - lived : 0;
-}
-
-/* How long a WebSocket may still live. */
-static uint64_t life_left_ms(const struct exchange *x)
-{
-	uint64_t life = limits(x)->tunnel_life_ms;
-	uint64_t lived = (uint64_t)(loop_now_us(x->worker->loop) - x->relay_us) / 1000;
-
-	return lived < life ? life - lived : 0;
-}
-
-static void arm_relay(struct exchange *x)
-{
-	uint64_t idle = limits(x)->tunnel_idle_ms, left = life_left_ms(x);
-
-	timer_arm(&x->timer, idle < left ? idle : left);
 }
 
 /* What is waited for, but no longer than the whole may take. */
@@ -136,9 +74,9 @@ static void exchange_goto(struct exchange *x, enum exchange_state to)
 	case EXCHANGE_DIAL:    /* the route's */
 	case EXCHANGE_REFUSE:
 	case EXCHANGE_DONE: timer_stop(&x->timer); break;
-	case EXCHANGE_ANSWER: arm(x, limits(x)->first_byte_ms); break;
-	case EXCHANGE_BODY: arm(x, limits(x)->body_idle_ms); break;
-	case EXCHANGE_RELAY: arm_relay(x); break;
+	case EXCHANGE_ANSWER: arm(x, exchange_limits(x)->first_byte_ms); break;
+	case EXCHANGE_BODY: arm(x, exchange_limits(x)->body_idle_ms); break;
+	case EXCHANGE_RELAY: exchange_relay_arm(x); break;
 	}
 }
 
@@ -220,19 +158,9 @@ static void free_exchange(void *obj)
 	free(x);
 }
 
-static void unlink_relay(struct exchange *x)
-{
-	if (x->prev)
-		x->prev->next = x->next;
-	else
-		x->worker->relays = x->next;
-	if (x->next)
-		x->next->prev = x->prev;
-}
-
 /* The one exit: detaches everything, writes the last record if it is not written yet, gives the
  * upstream back or closes it, and tells the downstream (if it is still there). */
-static void finish(struct exchange *x, enum exchange_outcome how)
+void exchange_finish(struct exchange *x, enum exchange_outcome how)
 {
 	struct downstream *d = x->down;
 	struct reply reply = {0};
@@ -252,7 +180,7 @@ static void finish(struct exchange *x, enum exchange_outcome how)
 	else
 		upstream_close(x->up);
 	if (x->relayed)
-		unlink_relay(x);
+		exchange_relay_leave(x);
 	x->up = NULL;
 	stream_close(x->connected);
 	x->connected = NULL;
@@ -278,11 +206,11 @@ static void refuse(struct exchange *x)
 
 	exchange_goto(x, EXCHANGE_REFUSE);
 	if (!ticket || worker_log_wait(x->worker, &x->waiter, ticket))
-		finish(x, EXCHANGE_REFUSED);
+		exchange_finish(x, EXCHANGE_REFUSED);
 }
 
 /* Ends with x->error: an answer of ours if none has begun. */
-static void fail(struct exchange *x)
+void exchange_fail(struct exchange *x)
 {
 	if (x->error.reason == REASON_NONE)
 		x->error.reason = REASON_INTERNAL_ERROR;
@@ -291,13 +219,13 @@ static void fail(struct exchange *x)
 	if (!x->recorded && x->down)
 		refuse(x);
 	else
-		finish(x, x->answer_begun ? EXCHANGE_CUT : EXCHANGE_REFUSED);
+		exchange_finish(x, x->answer_begun ? EXCHANGE_CUT : EXCHANGE_REFUSED);
 }
 
-static void fail_with(struct exchange *x, const struct err *e)
+void exchange_fail_with(struct exchange *x, const struct err *e)
 {
 	x->error = *e;
-	fail(x);
+	exchange_fail(x);
 }
 
 void exchange_abandon(struct exchange *x, enum reason why, const char *detail)
@@ -308,7 +236,7 @@ void exchange_abandon(struct exchange *x, enum reason why, const char *detail)
 	if (!x->answer_done)
 		(void)err_reason(&x->error, why, "%s", detail);
 	x->down = NULL;
-	finish(x, EXCHANGE_CUT);
+	exchange_finish(x, EXCHANGE_CUT);
 }
 
 static void on_timer(void *arg)
@@ -318,8 +246,8 @@ static void on_timer(void *arg)
 	if (x->state != EXCHANGE_RELAY && request_left_ms(x) == 0) {
 		(void)err_reason(&x->error, REASON_REQUEST_LIFE,
 				 "the request took longer than %llu ms",
-				 (unsigned long long)limits(x)->request_life_ms);
-		fail(x);
+				 (unsigned long long)exchange_limits(x)->request_life_ms);
+		exchange_fail(x);
 		return;
 	}
 	if (x->state == EXCHANGE_ANSWER && x->request->expect_continue && !x->continued &&
@@ -328,14 +256,11 @@ static void on_timer(void *arg)
 		 * section 10.1.1), and the first byte's own time begins. */
 		x->continued = true;
 		x->down->ops->send_continue(x->down);
-		arm(x, limits(x)->first_byte_ms);
+		arm(x, exchange_limits(x)->first_byte_ms);
 		return;
 	}
-	if (x->state == EXCHANGE_RELAY && life_left_ms(x) == 0)
-		(void)err_reason(&x->error, REASON_TUNNEL_LIFE,
-				 "the WebSocket reached its longest life");
-	else if (x->state == EXCHANGE_RELAY)
-		(void)err_reason(&x->error, REASON_TUNNEL_IDLE, "no byte moved either way");
+	if (x->state == EXCHANGE_RELAY)
+		exchange_relay_timed_out(x);
 	else if (!x->request_done && x->state == EXCHANGE_ANSWER)
 		(void)err_reason(&x->error, REASON_CLIENT_TIMEOUT,
 				 "the request's body stopped coming");
@@ -343,9 +268,9 @@ static void on_timer(void *arg)
 		(void)err_reason(&x->error, REASON_UPSTREAM_TIMEOUT,
 				 "the origin sent nothing for %llu ms",
 				 (unsigned long long)(x->state == EXCHANGE_BODY
-							      ? limits(x)->body_idle_ms
-							      : limits(x)->first_byte_ms));
-	fail(x);
+							      ? exchange_limits(x)->body_idle_ms
+							      : exchange_limits(x)->first_byte_ms));
+	exchange_fail(x);
 }
 
 /* ---- decide ---- */
@@ -391,7 +316,7 @@ static void hold_to_connect(const struct exchange *x, struct policy_decision *d)
 	d->rule = may.allow ? NULL : may.deny;
 }
 
-static struct policy_request question(const struct exchange *x)
+struct policy_request exchange_question(const struct exchange *x)
 {
 	return (struct policy_request){
 		.scheme = asked_scheme(x),
@@ -404,7 +329,7 @@ static struct policy_request question(const struct exchange *x)
 
 static int admit(struct exchange *x, struct err *e)
 {
-	struct policy_request q = question(x);
+	struct policy_request q = exchange_question(x);
 	struct policy_decision d = {0};
 	struct strbuf url;
 
@@ -515,20 +440,20 @@ static void decide(struct exchange *x)
 
 	if (!worker_log_available(x->worker)) {
 		(void)err_reason(&e, REASON_LOG_UNAVAILABLE, "the audit log cannot be written");
-		fail_with(x, &e);
+		exchange_fail_with(x, &e);
 		return;
 	}
 	if (admit(x, &e) < 0 || spend_forward(x, &e) < 0 || add_credential(x, &e) < 0) {
-		fail_with(x, &e);
+		exchange_fail_with(x, &e);
 		return;
 	}
 	if (check_upgrade(x, &e) < 0) {
-		fail_with(x, &e);
+		exchange_fail_with(x, &e);
 		return;
 	}
 	if (make_pool_key(x) < 0) {
 		(void)err_reason(&e, REASON_INTERNAL_ERROR, "out of memory");
-		fail_with(x, &e);
+		exchange_fail_with(x, &e);
 		return;
 	}
 	place = place_of(x);
@@ -542,7 +467,7 @@ static void decide(struct exchange *x)
 			x->via = NULL;
 		exchange_goto(x, EXCHANGE_RECORD);
 	} else if (e.reason != REASON_NONE) {
-		fail_with(x, &e);
+		exchange_fail_with(x, &e);
 	} else {
 		exchange_goto(x, EXCHANGE_RESOLVE);
 	}
@@ -561,7 +486,7 @@ static bool resolve(struct exchange *x)
 	x->route.rule = x->rule;
 	r = route_resolve(&x->route, &e);
 	if (r < 0)
-		fail_with(x, &e);
+		exchange_fail_with(x, &e);
 	return r > 0;
 }
 
@@ -577,7 +502,7 @@ static void on_judged(void *arg, const struct err *e)
 	struct exchange *x = arg;
 
 	if (e) {
-		fail_with(x, e);
+		exchange_fail_with(x, e);
 		return;
 	}
 	resolved(x);
@@ -596,7 +521,7 @@ static void leave_kept(struct exchange *x)
 static void log_gone(struct exchange *x)
 {
 	(void)err_reason(&x->error, REASON_LOG_UNAVAILABLE, "the audit log cannot be written");
-	fail(x);
+	exchange_fail(x);
 }
 
 /* Invariant 5: nothing goes upstream before this returned true. */
@@ -622,7 +547,7 @@ static void on_recorded(void *arg, bool written)
 	struct exchange *x = arg;
 
 	if (x->state == EXCHANGE_REFUSE)
-		finish(x, EXCHANGE_REFUSED);
+		exchange_finish(x, EXCHANGE_REFUSED);
 	else if (written)
 		exchange_drive(x);
 	else
@@ -640,7 +565,7 @@ static bool dial(struct exchange *x)
 	x->route.h1_only = x->request->websocket;
 	if (route_connect(&x->route, x->request->url.scheme == SCHEME_HTTPS, x->identity.sandbox,
 			  &e) < 0)
-		fail_with(x, &e);
+		exchange_fail_with(x, &e);
 	return false;
 }
 
@@ -649,7 +574,7 @@ static void on_connected(void *arg, struct stream *s, const struct err *e)
 	struct exchange *x = arg;
 
 	if (e) {
-		fail_with(x, e);
+		exchange_fail_with(x, e);
 		return;
 	}
 	x->connected = s;
@@ -674,12 +599,12 @@ static bool begin(struct exchange *x)
 
 		x->connected = NULL;
 		if (upstream_open(x->worker, s, &place, on_upstream, x, &x->up, &e) < 0) {
-			fail_with(x, &e);
+			exchange_fail_with(x, &e);
 			return false;
 		}
 	}
 	if (upstream_send_head(x->up, x->request, x->injected ? &x->injection : NULL, &e) < 0) {
-		fail_with(x, &e);
+		exchange_fail_with(x, &e);
 		return false;
 	}
 	x->sent_us = loop_now_us(x->worker->loop);
@@ -697,7 +622,7 @@ static void sink_request(void *arg, struct str data)
 	x->bytes_out += data.n;
 }
 
-static void sink_answer(void *arg, struct str data)
+void exchange_sink_answer(void *arg, struct str data)
 {
 	struct exchange *x = arg;
 
@@ -706,7 +631,7 @@ static void sink_answer(void *arg, struct str data)
 }
 
 /* The request's body, as far as both sides allow. -1: the exchange has ended. */
-static int pump_request(struct exchange *x)
+int exchange_pump_request(struct exchange *x)
 {
 	struct err e = ERR_INIT;
 	uint64_t before = x->bytes_out;
@@ -716,7 +641,7 @@ static int pump_request(struct exchange *x)
 		size_t room = upstream_room(x->up);
 
 		if (x->down->ops->pull(x->down, room, sink_request, x, &done, &e) < 0) {
-			fail_with(x, &e);
+			exchange_fail_with(x, &e);
 			return -1;
 		}
 		if (done) {
@@ -726,12 +651,12 @@ static int pump_request(struct exchange *x)
 			upstream_send_end(x->up,
 					  x->injected ? NULL : x->down->ops->trailers(x->down));
 			if (x->state == EXCHANGE_ANSWER)
-				arm(x, limits(x)->first_byte_ms);
+				arm(x, exchange_limits(x)->first_byte_ms);
 		}
 	}
 	upstream_flush(x->up);
 	if (x->bytes_out != before && !x->request_done)
-		arm(x, limits(x)->body_idle_ms);
+		arm(x, exchange_limits(x)->body_idle_ms);
 	return 0;
 }
 
@@ -772,32 +697,12 @@ static int interim(struct exchange *x, const struct response *r, struct err *e)
 			x->down->ops->send_continue(x->down);
 		x->continued = true;
 		if (!x->request_done)
-			arm(x, limits(x)->body_idle_ms);
+			arm(x, exchange_limits(x)->body_idle_ms);
 		return 0;
 	}
 	if (x->down->ops->send_head(x->down, r, false, e) < 0)
 		return -1;
 	x->down->ops->flush(x->down); /* a hint is worth something only before the answer */
-	return 0;
-}
-
-/* The 101 that answers what was asked: nothing but it makes this a pipe. */
-static int switch_over(struct exchange *x, const struct response *r, struct err *e)
-{
-	if (websocket_check_response(x->request, r, e) < 0 ||
-	    x->down->ops->send_head(x->down, r, false, e) < 0)
-		return -1;
-	x->down->ops->flush(x->down);
-	upstream_relay(x->up);
-	x->status = r->status;
-	x->answer_begun = true;
-	x->request_done = false;
-	x->relayed = true;
-	x->relay_us = loop_now_us(x->worker->loop);
-	x->next = x->worker->relays;
-	if (x->next)
-		x->next->prev = x;
-	x->worker->relays = x;
 	return 0;
 }
 
@@ -818,7 +723,7 @@ static int read_heads(struct exchange *x)
 		if (got > 0 && x->ms.first_byte_us == RECORD_MS_NONE)
 			x->ms.first_byte_us = loop_clock_us(x->worker->loop) - x->sent_us;
 		if (got > 0 && r.status == 101 && x->request->websocket) {
-			got = switch_over(x, &r, &e) == 0 ? 1 : -1;
+			got = exchange_relay_begin(x, &r, &e) == 0 ? 1 : -1;
 			response_clear(&r);
 		} else if (got > 0 && r.status < 200) {
 			got = interim(x, &r, &e);
@@ -834,7 +739,7 @@ static int read_heads(struct exchange *x)
 			got = got == 0 ? 1 : -1;
 		}
 		if (got < 0) {
-			fail_with(x, &e);
+			exchange_fail_with(x, &e);
 			return -1;
 		}
 		return 1;
@@ -848,83 +753,22 @@ static bool pump_answer(struct exchange *x)
 	uint64_t before = x->bytes_in;
 	bool done = false;
 
-	if (upstream_pull(x->up, x->down->ops->room(x->down), sink_answer, x, &done, &e) < 0) {
+	if (upstream_pull(x->up, x->down->ops->room(x->down), exchange_sink_answer, x, &done, &e) <
+	    0) {
 		x->down->ops->flush(x->down);
-		fail_with(x, &e);
+		exchange_fail_with(x, &e);
 		return true;
 	}
 	if (done) {
 		x->down->ops->send_end(x->down, upstream_trailers(x->up));
 		x->down->ops->flush(x->down);
-		finish(x, EXCHANGE_WHOLE);
+		exchange_finish(x, EXCHANGE_WHOLE);
 		return true;
 	}
 	x->down->ops->flush(x->down);
 	if (x->bytes_in != before)
-		arm(x, limits(x)->body_idle_ms);
+		arm(x, exchange_limits(x)->body_idle_ms);
 	return false;
-}
-
-/* ---- a WebSocket ---- */
-
-/* As far as both sides allow; each way ends by itself. */
-static void relay(struct exchange *x)
-{
-	struct err e = ERR_INIT;
-	uint64_t before = x->bytes_in + x->bytes_out;
-
-	if (pump_request(x) < 0)
-		return;
-	if (!x->answer_done) {
-		if (upstream_pull(x->up, x->down->ops->room(x->down), sink_answer, x,
-				  &x->answer_done, &e) < 0) {
-			fail_with(x, &e);
-			return;
-		}
-		if (x->answer_done)
-			x->down->ops->send_end(x->down, NULL);
-	}
-	if (x->answer_done && x->request_done)
-		finish(x, EXCHANGE_WHOLE);
-	else if (x->bytes_in + x->bytes_out != before)
-		arm_relay(x);
-}
-
-static bool still_admitted(const struct exchange *x, struct snapshot *s)
-{
-	struct identity id = identity_of(x->caller->entrance, s);
-	struct policy_request q = question(x);
-	struct policy_decision d = {0};
-	struct err e = ERR_INIT;
-	const struct ipaddr *own;
-	size_t own_n;
-
-	if (!id.policy)
-		return false;
-	policy_decide(id.policy, &q, &d);
-	if (!d.allow || override_check(id.policy, x->request, &q, &d, &e) < 0 || !d.allow)
-		return false;
-	/* What was added at its beginning must still be what the policy adds. */
-	if (strcmp(d.rule->credential ? d.rule->credential : "",
-		   x->rule->credential ? x->rule->credential : "") != 0)
-		return false;
-	return own_addrs_get(x->worker->own_addrs, loop_now_us(x->worker->loop), &own, &own_n,
-			     NULL) == 0 &&
-	       policy_check_addr(d.rule, &x->addr, own, own_n, NULL) == 0;
-}
-
-void exchange_recheck(struct exchange *x, struct snapshot *s)
-{
-	if (still_admitted(x, s))
-		return;
-	(void)err_reason(&x->error, REASON_POLICY_REVOKED,
-			 "the policy no longer admits this WebSocket");
-	fail(x);
-}
-
-struct exchange *exchange_next(const struct exchange *x)
-{
-	return x->next;
 }
 
 /* ---- the driver ---- */
@@ -953,7 +797,7 @@ static bool step(struct exchange *x)
 	case EXCHANGE_ANSWER: {
 		int got;
 
-		if (pump_request(x) < 0)
+		if (exchange_pump_request(x) < 0)
 			return false;
 		got = read_heads(x);
 		if (got == 1)
@@ -961,10 +805,10 @@ static bool step(struct exchange *x)
 		return got > 0;
 	}
 	case EXCHANGE_BODY:
-		if (pump_request(x) == 0)
+		if (exchange_pump_request(x) == 0)
 			(void)pump_answer(x);
 		return false;
-	case EXCHANGE_RELAY: relay(x); return false;
+	case EXCHANGE_RELAY: exchange_relay_drive(x); return false;
 	case EXCHANGE_REFUSE:
 	case EXCHANGE_DONE: return false;
 	}

@@ -1,0 +1,81 @@
+/*
+ * The exchange's inside, shared by exchange.c (a request, from head to record) and exchange_relay.c
+ * (the WebSocket that one may become). Nobody else includes it.
+ */
+#ifndef STILE_PROXY_SESSION_EXCHANGE_INTERNAL_H
+#define STILE_PROXY_SESSION_EXCHANGE_INTERNAL_H
+
+#include "proxy/credentials/inject.h"
+#include "proxy/session/exchange.h"
+#include "proxy/session/identity.h"
+#include "proxy/session/route.h"
+#include "proxy/session/upstream.h"
+
+struct exchange {
+	/* owned */
+	struct upstream *up;
+	struct route route;
+	struct injection injection;
+	struct timer timer;
+	char *pool_key;
+	struct strbuf same;	  /* what both records say alike */
+	struct stream *connected; /* between the route's end and the upstream's birth */
+	/* counted */
+	struct snapshot *snapshot;
+	/* borrowed */
+	struct worker *worker;
+	struct exchange *next, *prev; /* worker->relays, in EXCHANGE_RELAY alone */
+	struct downstream *down;      /* NULL once abandoned or finished */
+	const struct caller *caller;
+	struct request *request;
+	const struct rule *rule;	 /* the snapshot's */
+	const struct config_parent *via; /* the snapshot's; NULL: dialled directly */
+	/* plain */
+	enum exchange_state state;
+	struct identity identity;
+	struct log_waiter waiter;
+	char id[RECORD_ID_LEN + 1];
+	char max_forwards[24];
+	bool driving;
+	bool closed;   /* the last record was handed over */
+	bool recorded; /* request.start was handed over: the end must follow */
+	bool injected;
+	bool retried;
+	bool request_done; /* its body went upstream whole */
+	bool relayed;	   /* it became a WebSocket */
+	bool answer_done;  /* then: its origin has ended its way */
+	bool answer_begun; /* a byte of an answer went downstream */
+	bool continued;	   /* 100 went downstream */
+	unsigned interims;
+	unsigned status;
+	struct ipaddr addr;
+	uint64_t bytes_out, bytes_in;
+	int64_t begun_us, sent_us, relay_us;
+	struct record_ms ms;
+	struct err error;
+};
+
+/* exchange.c */
+const struct config_limits *exchange_limits(const struct exchange *x);
+/* What the policy is asked. */
+struct policy_request exchange_question(const struct exchange *x);
+/* Ends with x->error: an answer of ours if none has begun. */
+void exchange_fail(struct exchange *x);
+void exchange_fail_with(struct exchange *x, const struct err *e);
+/* The one exit. */
+void exchange_finish(struct exchange *x, enum exchange_outcome how);
+/* What the client sends, as far as both sides allow. -1: the exchange has ended. */
+int exchange_pump_request(struct exchange *x);
+void exchange_sink_answer(void *arg, struct str data); /* to the client; arg: the exchange */
+
+/* exchange_relay.c */
+/* The 101 r that answers what was asked: nothing but it makes this a pipe. -1: it may not. */
+int exchange_relay_begin(struct exchange *x, const struct response *r,
+			 struct err *e) ATTR_NODISCARD;
+/* As far as both sides allow; each way ends by itself. */
+void exchange_relay_drive(struct exchange *x);
+void exchange_relay_arm(struct exchange *x);
+void exchange_relay_timed_out(struct exchange *x); /* x->error says of what */
+void exchange_relay_leave(struct exchange *x);	   /* no longer among worker->relays */
+
+#endif

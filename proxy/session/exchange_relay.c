@@ -1,0 +1,124 @@
+/*
+ * The WebSocket that an exchange may become: bytes both ways, unread, for as long as a tunnel may
+ * live and the policy admits it. exchange.c calls it, from the 101 on.
+ */
+#include <string.h>
+
+#include "proxy/http/websocket.h"
+#include "proxy/session/exchange_internal.h"
+#include "proxy/session/override.h"
+
+/* How long a WebSocket may still live. */
+static uint64_t life_left_ms(const struct exchange *x)
+{
+	uint64_t life = exchange_limits(x)->tunnel_life_ms;
+	uint64_t lived = (uint64_t)(loop_now_us(x->worker->loop) - x->relay_us) / 1000;
+
+	return lived < life ? life - lived : 0;
+}
+
+void exchange_relay_arm(struct exchange *x)
+{
+	uint64_t idle = exchange_limits(x)->tunnel_idle_ms, left = life_left_ms(x);
+
+	timer_arm(&x->timer, idle < left ? idle : left);
+}
+
+void exchange_relay_timed_out(struct exchange *x)
+{
+	if (life_left_ms(x) == 0)
+		(void)err_reason(&x->error, REASON_TUNNEL_LIFE,
+				 "the WebSocket reached its longest life");
+	else
+		(void)err_reason(&x->error, REASON_TUNNEL_IDLE, "no byte moved either way");
+}
+
+int exchange_relay_begin(struct exchange *x, const struct response *r, struct err *e)
+{
+	if (websocket_check_response(x->request, r, e) < 0 ||
+	    x->down->ops->send_head(x->down, r, false, e) < 0)
+		return -1;
+	x->down->ops->flush(x->down);
+	upstream_relay(x->up);
+	x->status = r->status;
+	x->answer_begun = true;
+	x->request_done = false;
+	x->relayed = true;
+	x->relay_us = loop_now_us(x->worker->loop);
+	x->next = x->worker->relays;
+	if (x->next)
+		x->next->prev = x;
+	x->worker->relays = x;
+	return 0;
+}
+
+void exchange_relay_leave(struct exchange *x)
+{
+	if (x->prev)
+		x->prev->next = x->next;
+	else
+		x->worker->relays = x->next;
+	if (x->next)
+		x->next->prev = x->prev;
+}
+
+void exchange_relay_drive(struct exchange *x)
+{
+	struct err e = ERR_INIT;
+	uint64_t before = x->bytes_in + x->bytes_out;
+
+	if (exchange_pump_request(x) < 0)
+		return;
+	if (!x->answer_done) {
+		if (upstream_pull(x->up, x->down->ops->room(x->down), exchange_sink_answer, x,
+				  &x->answer_done, &e) < 0) {
+			exchange_fail_with(x, &e);
+			return;
+		}
+		if (x->answer_done)
+			x->down->ops->send_end(x->down, NULL);
+	}
+	if (x->answer_done && x->request_done)
+		exchange_finish(x, EXCHANGE_WHOLE);
+	else if (x->bytes_in + x->bytes_out != before)
+		exchange_relay_arm(x);
+}
+
+/* ---- a reload ---- */
+
+static bool still_admitted(const struct exchange *x, struct snapshot *s)
+{
+	struct identity id = identity_of(x->caller->entrance, s);
+	struct policy_request q = exchange_question(x);
+	struct policy_decision d = {0};
+	struct err e = ERR_INIT;
+	const struct ipaddr *own;
+	size_t own_n;
+
+	if (!id.policy)
+		return false;
+	policy_decide(id.policy, &q, &d);
+	if (!d.allow || override_check(id.policy, x->request, &q, &d, &e) < 0 || !d.allow)
+		return false;
+	/* What was added at its beginning must still be what the policy adds. */
+	if (strcmp(d.rule->credential ? d.rule->credential : "",
+		   x->rule->credential ? x->rule->credential : "") != 0)
+		return false;
+	return own_addrs_get(x->worker->own_addrs, loop_now_us(x->worker->loop), &own, &own_n,
+			     NULL) == 0 &&
+	       policy_check_addr(d.rule, &x->addr, own, own_n, NULL) == 0;
+}
+
+void exchange_recheck(struct exchange *x, struct snapshot *s)
+{
+	if (still_admitted(x, s))
+		return;
+	(void)err_reason(&x->error, REASON_POLICY_REVOKED,
+			 "the policy no longer admits this WebSocket");
+	exchange_fail(x);
+}
+
+struct exchange *exchange_next(const struct exchange *x)
+{
+	return x->next;
+}
