@@ -60,14 +60,15 @@ enum credential_as {
 	CREDENTIAL_AS_BEARER,
 	CREDENTIAL_AS_BASIC,
 	CREDENTIAL_AS_HEADER,
-	CREDENTIAL_AS_QUERY
+	CREDENTIAL_AS_QUERY,
+	CREDENTIAL_AS_COOKIE
 };
 
 struct config_credential {
 	/* owned */
 	char *name;
 	char *from;	/* path or variable */
-	char *as_name;	/* header or query key; NULL otherwise */
+	char *as_name;	/* header, query key or cookie; NULL otherwise */
 	char *username; /* AS_BASIC: `as: {basic: USER}`; NULL: the secret is "user:password" */
 	/* plain */
 	enum credential_source source;

@@ -125,6 +125,21 @@ static void read_as_query(struct loader *l, const struct yaml_node *node,
 		c->as_name = load_keep(l, s);
 }
 
+static void read_as_cookie(struct loader *l, const struct yaml_node *node,
+			   struct config_credential *c)
+{
+	struct str s;
+
+	if (load_text(l, node, "`cookie`", &s) < 0)
+		return;
+	c->as = CREDENTIAL_AS_COOKIE;
+	if (!all_in(s, "!#$%&'*+-.^_`|~") || s.n > LIMIT_FIELD_NAME_BYTES)
+		fault_add(l->f, node->line, node->col,
+			  "`%.*s` is not the name of a cookie (such as session)", SHOW(s));
+	else
+		c->as_name = load_keep(l, s);
+}
+
 /* RFC 7617 section 2: no colon, no control character. */
 static void read_as_basic(struct loader *l, const struct yaml_node *node,
 			  struct config_credential *c)
@@ -145,25 +160,29 @@ static void read_as_basic(struct loader *l, const struct yaml_node *node,
 
 static void read_as_map(struct loader *l, const struct yaml_node *node, struct config_credential *c)
 {
-	const struct yaml_node *basic, *header, *query;
+	const struct yaml_node *basic, *header, *query, *cookie;
 	struct section_values v;
 
 	section_read(node, SECTION_AS, &v, l->f);
 	basic = section_value(&v, KEY_AS_BASIC);
 	header = section_value(&v, KEY_AS_HEADER);
 	query = section_value(&v, KEY_AS_QUERY);
-	if (!!basic + !!header + !!query != 1) {
+	cookie = section_value(&v, KEY_AS_COOKIE);
+	if (!!basic + !!header + !!query + !!cookie != 1) {
 		if (!v.has_unknown && !l->partial)
 			fault_add(l->f, node->line, node->col,
-				  "`as` takes one of `basic: USER`, `header: NAME`, `query: NAME`");
+				  "`as` takes one of `basic: USER`, `header: NAME`, `query: NAME`, "
+				  "`cookie: NAME`");
 		return;
 	}
 	if (basic)
 		read_as_basic(l, basic, c);
 	else if (header)
 		read_as_header(l, header, c);
-	else
+	else if (query)
 		read_as_query(l, query, c);
+	else
+		read_as_cookie(l, cookie, c);
 }
 
 static void read_as(struct loader *l, const struct yaml_node *node, struct config_credential *c)
@@ -176,7 +195,8 @@ static void read_as(struct loader *l, const struct yaml_node *node, struct confi
 		return;
 	}
 	if (node->kind == YAML_SCALAR &&
-	    (str_eq(node->text, STR("header")) || str_eq(node->text, STR("query")))) {
+	    (str_eq(node->text, STR("header")) || str_eq(node->text, STR("query")) ||
+	     str_eq(node->text, STR("cookie")))) {
 		fault_add(l->f, node->line, node->col,
 			  "`as: %.*s` needs a name (write {%.*s: NAME})", SHOW(node->text),
 			  SHOW(node->text));

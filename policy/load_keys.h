@@ -41,6 +41,7 @@
 	X(AS, BASIC, "basic")                                                                      \
 	X(AS, HEADER, "header")                                                                    \
 	X(AS, QUERY, "query")                                                                      \
+	X(AS, COOKIE, "cookie")                                                                    \
 	X(POLICY, RULES, "rules")                                                                  \
 	X(POLICY, TESTS, "tests")                                                                  \
 	X(RULE, ALLOW, "allow")                                                                    \
@@ -48,6 +49,7 @@
 	X(RULE, NAME, "name")                                                                      \
 	X(RULE, METHODS, "methods")                                                                \
 	X(RULE, CREDENTIAL, "credential")                                                          \
+	X(RULE, CLIENT_CREDENTIALS, "client_credentials")                                          \
 	X(RULE, ADDRESSES, "addresses")                                                            \
 	X(RULE, TLS, "tls")                                                                        \
 	X(RULE, ECH, "ech")                                                                        \

@@ -74,7 +74,10 @@ static void read_credential(struct loader *l, const struct yaml_node *node, stru
 		fault_add(l->f, node->line, node->col,
 			  "a proxy takes a credential `as: basic` or `as: bearer`, and `%s` goes "
 			  "into a %s",
-			  c->name, c->as == CREDENTIAL_AS_HEADER ? "header" : "query");
+			  c->name,
+			  c->as == CREDENTIAL_AS_HEADER	 ? "header"
+			  : c->as == CREDENTIAL_AS_QUERY ? "query"
+							 : "cookie");
 }
 
 static void read_send(struct loader *l, const struct yaml_node *node, struct config_parent *p)

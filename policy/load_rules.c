@@ -195,12 +195,33 @@ static void read_modes(struct loader *l, const struct section_values *v, struct 
 		r->ech_refuse = which == 1;
 }
 
+/* After the rule's own credential, which decides what holds when nothing is said. */
+static void read_client_credentials(struct loader *l, const struct section_values *v,
+				    struct rule *r)
+{
+	static const char *const words[] = {"pass", "strip", "deny"};
+	static const enum rule_client is[] = {RULE_CLIENT_PASS, RULE_CLIENT_STRIP,
+					      RULE_CLIENT_DENY};
+	const struct yaml_node *node = section_value(v, KEY_RULE_CLIENT_CREDENTIALS);
+	size_t which = 0;
+
+	r->client = section_key(v, KEY_RULE_CREDENTIAL) ? RULE_CLIENT_STRIP : RULE_CLIENT_PASS;
+	if (!node ||
+	    load_word(l, node, "`client_credentials`", words, ARRAY_LEN(words), &which) < 0)
+		return;
+	r->client = is[which];
+	if (r->client == RULE_CLIENT_PASS && section_key(v, KEY_RULE_CREDENTIAL))
+		fault_warn(l->f, node->line, node->col,
+			   "beside a credential of stile's, the client may bring one of its own to "
+			   "the same host, and so another account");
+}
+
 /* ---- the rule as a whole ---- */
 
 static void refuse_in_deny(struct loader *l, const struct section_values *v)
 {
-	static const enum config_key keys[] = {KEY_RULE_CREDENTIAL, KEY_RULE_ADDRESSES,
-					       KEY_RULE_TLS, KEY_RULE_ECH};
+	static const enum config_key keys[] = {KEY_RULE_CREDENTIAL, KEY_RULE_CLIENT_CREDENTIALS,
+					       KEY_RULE_ADDRESSES, KEY_RULE_TLS, KEY_RULE_ECH};
 
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
 		const struct yaml_node *key = section_key(v, keys[i]);
@@ -239,6 +260,10 @@ static void check_tunnel(struct loader *l, const struct section_values *v, const
 	refuse_key(l, section_key(v, KEY_RULE_CREDENTIAL),
 		   passthrough ? "with `tls: passthrough`, where nothing can be added (remove one)"
 			       : "with a tcp:// target, where nothing can be added (remove it)");
+	refuse_key(l, section_key(v, KEY_RULE_CLIENT_CREDENTIALS),
+		   passthrough
+			   ? "with `tls: passthrough`, where no credential can be seen (remove one)"
+			   : "with a tcp:// target, where no credential can be seen (remove it)");
 	for (size_t i = 0; passthrough && i < r->targets_n; i++)
 		if (r->targets[i].path)
 			fault_add(l->f, r->targets[i].line, r->targets[i].col,
@@ -341,6 +366,7 @@ int load_rule(struct loader *l, const struct yaml_node *node, struct rule *r)
 		(void)load_credential_name(l, section_value(&v, KEY_RULE_CREDENTIAL),
 					   &r->credential);
 	read_modes(l, &v, r);
+	read_client_credentials(l, &v, r);
 	check_whole(l, &v, r);
 	return 0;
 }

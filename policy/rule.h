@@ -12,6 +12,10 @@
 enum rule_effect { RULE_ALLOW, RULE_DENY };
 enum rule_tls { RULE_TLS_INSPECT, RULE_TLS_PASSTHROUGH };
 
+/* `client_credentials:`, what becomes of an identity that the client brings. PASS leaves it, but
+ * for the place into which the rule's own credential goes. */
+enum rule_client { RULE_CLIENT_PASS, RULE_CLIENT_STRIP, RULE_CLIENT_DENY };
+
 enum target_host_kind {
 	TARGET_HOST_EXACT,    /* host */
 	TARGET_HOST_WILDCARD, /* *.suffix: every name below it */
@@ -40,6 +44,7 @@ struct rule {
 	size_t targets_n, methods_n, ranges_n;
 	enum rule_effect effect;
 	enum rule_tls tls;
+	enum rule_client client; /* not said: STRIP with a credential, PASS without */
 	bool ech_refuse;
 	uint32_t order; /* place in the file, from 0 */
 	uint32_t line, col;

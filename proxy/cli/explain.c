@@ -52,6 +52,7 @@ static void print_credential(const struct config *c, const char *name)
 	case CREDENTIAL_AS_BASIC: (void)printf("as Authorization: Basic\n"); break;
 	case CREDENTIAL_AS_HEADER: (void)printf("as the field %s\n", k->as_name); break;
 	case CREDENTIAL_AS_QUERY: (void)printf("as the query key %s\n", k->as_name); break;
+	case CREDENTIAL_AS_COOKIE: (void)printf("as the cookie %s\n", k->as_name); break;
 	}
 }
 
@@ -60,6 +61,10 @@ static void print_allowed(const struct config *c, const struct rule *r)
 	print_rule("rule", r);
 	if (r->credential)
 		print_credential(c, r->credential);
+	if (r->client == RULE_CLIENT_DENY)
+		(void)printf("%-10s refused if the request brings one of its own\n", "credential");
+	else if (r->client == RULE_CLIENT_STRIP && !r->credential)
+		(void)printf("%-10s of the request's own is taken out\n", "credential");
 	if (r->ranges_n > 0) {
 		(void)printf("%-10s", "addresses");
 		for (size_t i = 0; i < r->ranges_n; i++) {

@@ -25,7 +25,6 @@ void injection_clear(struct injection *i)
 	fields_clear(&i->extra);
 	strbuf_wipe(&i->query);
 	strbuf_wipe(&i->mem);
-	i->stripped = false;
 }
 
 static int unusable(const struct config_credential *c, const char *why, struct err *e)
@@ -162,20 +161,85 @@ static int add_query(const struct config_credential *c, struct str v, struct inj
 	return ret->query.overflowed ? unusable(c, "out of memory", e) : 0;
 }
 
-int credential_inject(const struct config_credential *c, const struct secret *s, struct request *r,
+/* A cookie-string of one pair (RFC 6265 section 4.2.1). What else a browser would quote or cut, a
+ * server reads in its own way. */
+static int add_cookie(const struct config_credential *c, struct str v, struct injection *ret,
+		      struct err *e)
+{
+	struct str name = STR("Cookie"), all;
+
+	for (size_t i = 0; i < v.n; i++)
+		if (v.p[i] <= 0x20 || v.p[i] > 0x7e || strchr("\",;\\", v.p[i]))
+			return unusable(c, "it holds a byte that cannot stand in a cookie", e);
+	strbuf_add(&ret->mem, name);
+	strbuf_adds(&ret->mem, c->as_name);
+	strbuf_addc(&ret->mem, '=');
+	strbuf_add(&ret->mem, v);
+	all = strbuf_str(&ret->mem);
+	if (ret->mem.overflowed ||
+	    fields_add(&ret->extra, str_head(all, name.n), str_skip(all, name.n)) != 0)
+		return unusable(c, "out of memory", e);
+	return 0;
+}
+
+static int add(const struct config_credential *c, struct str v, struct injection *ret,
+	       struct err *e)
+{
+	switch (c->as) {
+	case CREDENTIAL_AS_BEARER:
+	case CREDENTIAL_AS_BASIC:
+	case CREDENTIAL_AS_HEADER: return add_field(c, v, ret, e);
+	case CREDENTIAL_AS_QUERY: return add_query(c, v, ret, e);
+	case CREDENTIAL_AS_COOKIE: return add_cookie(c, v, ret, e);
+	}
+	return unusable(c, "it goes into an unknown place", e);
+}
+
+int credential_inject(const struct config_credential *c, const struct secret *s,
 		      struct injection *ret, struct err *e)
 {
-	struct str v = secret_value(s), name = str_from_c(c->as_name);
-	bool as_query = c->as == CREDENTIAL_AS_QUERY;
-	bool fields, keys;
-
 	injection_clear(ret);
-	if ((as_query ? add_query : add_field)(c, v, ret, e) != 0) {
-		injection_clear(ret);
-		return -1;
+	if (add(c, secret_value(s), ret, e) == 0)
+		return 0;
+	injection_clear(ret);
+	return -1;
+}
+
+/* ---- what the client brought ---- */
+
+static struct strip sought(const struct config_credential *c, bool identities)
+{
+	struct strip s = {.field = STR_NONE, .query = STR_NONE, .identities = identities};
+
+	if (!c)
+		return s;
+	switch (c->as) {
+	case CREDENTIAL_AS_BEARER:
+	case CREDENTIAL_AS_BASIC: s.field = STR("Authorization"); break;
+	case CREDENTIAL_AS_HEADER: s.field = str_from_c(c->as_name); break;
+	case CREDENTIAL_AS_QUERY: s.query = str_from_c(c->as_name); break;
+	case CREDENTIAL_AS_COOKIE: s.field = STR("Cookie"); break;
 	}
-	fields = strip_fields(&r->fields, c->as == CREDENTIAL_AS_HEADER ? name : STR_NONE);
-	keys = strip_query(&r->url, as_query ? name : STR_NONE);
-	ret->stripped = fields || keys;
-	return 0;
+	return s;
+}
+
+int credential_check_client(const struct config_credential *c, enum rule_client client,
+			    const struct request *r, struct err *e)
+{
+	struct strip s = sought(c, true);
+
+	if (client != RULE_CLIENT_DENY || !strip_finds(&s, &r->fields, &r->url))
+		return 0;
+	return err_reason(e, REASON_CLIENT_CREDENTIAL,
+			  "the request brings a credential, which this rule does not admit (send "
+			  "none: no Authorization, Cookie, key or token)");
+}
+
+bool credential_strip(const struct config_credential *c, enum rule_client client, struct request *r)
+{
+	struct strip s = sought(c, client != RULE_CLIENT_PASS);
+	bool fields = strip_fields(&s, &r->fields);
+	bool keys = strip_query(&s, &r->url);
+
+	return fields || keys;
 }

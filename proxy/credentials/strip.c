@@ -217,14 +217,18 @@ static bool field_is_identity(const struct field *f)
 	       field_is_in(name, whole_names, ARRAY_LEN(whole_names)) || subprotocol_is_identity(f);
 }
 
-bool strip_fields(struct fields *f, struct str target)
+static bool field_is_sought(const struct strip *s, const struct field *f)
+{
+	return (s->identities && field_is_identity(f)) ||
+	       (s->field.n > 0 && field_is(f->name, s->field));
+}
+
+bool strip_fields(const struct strip *s, struct fields *f)
 {
 	size_t kept = 0, had = f->n;
 
 	for (size_t i = 0; i < had; i++) {
-		const struct field *one = &f->v[i];
-
-		if (field_is_identity(one) || (target.n > 0 && field_is(one->name, target)))
+		if (field_is_sought(s, &f->v[i]))
 			continue;
 		f->v[kept++] = f->v[i];
 	}
@@ -267,8 +271,9 @@ static int fold_key(struct str key, char *out, size_t out_max, size_t *ret_n)
 	return 0;
 }
 
-static bool key_is_identity(struct str key, struct str target)
+static bool key_is_sought(const struct strip *s, struct str key)
 {
+	struct str target = s->query;
 	char mem[NAME_MAX_BYTES], want[NAME_MAX_BYTES];
 	struct str name = {mem, 0};
 	size_t want_n;
@@ -281,7 +286,7 @@ static bool key_is_identity(struct str key, struct str target)
 	if (name.n > 0 && target.n > 0 && fold_key(target, want, sizeof(want), &want_n) == 0 &&
 	    str_eq(name, (struct str){want, want_n}))
 		return true;
-	for (size_t i = 0; i < ARRAY_LEN(query_keys); i++) {
+	for (size_t i = 0; s->identities && i < ARRAY_LEN(query_keys); i++) {
 		if (str_eq(name, str_from_c(query_keys[i])))
 			return true;
 	}
@@ -297,7 +302,39 @@ static size_t pair_end(struct str q, size_t from)
 	return from;
 }
 
-bool strip_query(struct url *u, struct str target)
+/* The key of the pair that begins at `at` and ends at `end`. */
+static struct str pair_key(struct str q, size_t at, size_t end)
+{
+	size_t key_end = at;
+
+	while (key_end < end && q.p[key_end] != '=')
+		key_end++;
+	return str_from(q.p + at, key_end - at);
+}
+
+static bool query_is_sought(const struct strip *s, const struct url *u)
+{
+	struct str q = u->query;
+
+	for (size_t at = 0; u->has_query && q.n > 0 && at <= q.n;) {
+		size_t end = pair_end(q, at);
+
+		if (key_is_sought(s, pair_key(q, at, end)))
+			return true;
+		at = end + 1;
+	}
+	return false;
+}
+
+bool strip_finds(const struct strip *s, const struct fields *f, const struct url *u)
+{
+	for (size_t i = 0; i < f->n; i++)
+		if (field_is_sought(s, &f->v[i]))
+			return true;
+	return query_is_sought(s, u);
+}
+
+bool strip_query(const struct strip *s, struct url *u)
 {
 	struct str q = u->query;
 	char *to;
@@ -308,11 +345,9 @@ bool strip_query(struct url *u, struct str target)
 		return false;
 	to = u->mem + (q.p - u->mem);
 	while (at <= q.n) {
-		size_t end = pair_end(q, at), key_end = at;
+		size_t end = pair_end(q, at);
 
-		while (key_end < end && q.p[key_end] != '=')
-			key_end++;
-		if (key_is_identity(str_from(q.p + at, key_end - at), target)) {
+		if (key_is_sought(s, pair_key(q, at, end))) {
 			found = true;
 		} else {
 			char separator = at > 0 ? q.p[at - 1] : '&';

@@ -7,11 +7,18 @@
 
 #include "proxy/http/message.h"
 
-/* Takes out the field `target` (may be empty) and every field that carries an identity. Was there
- * one? */
-bool strip_fields(struct fields *f, struct str target);
+/* What to look for. */
+struct strip {
+	struct str field, query; /* these, whatever they are called; may be empty */
+	bool identities;	 /* and all that could be an identity */
+};
+
+/* Is there such a field or key of the query? */
+bool strip_finds(const struct strip *s, const struct fields *f, const struct url *u);
+/* Takes such fields out. Was there one? */
+bool strip_fields(const struct strip *s, struct fields *f);
 /* The same for the keys of the query, which shrinks in place: a slice of it that was taken before
  * is stale. Everything that stays keeps its bytes. */
-bool strip_query(struct url *u, struct str target);
+bool strip_query(const struct strip *s, struct url *u);
 
 #endif

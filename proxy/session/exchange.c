@@ -100,7 +100,7 @@ static void fill(struct exchange *x, struct record *r, struct audit_mem *m, enum
 		r->scheme = str_from_c(scheme_word(asked_scheme(x)));
 	audit_rule(r, m, x->rule);
 	audit_upstream(r, m, &x->addr, x->request->url.port, x->via);
-	r->credential_stripped = x->injection.stripped;
+	r->credential_stripped = x->stripped;
 }
 
 static uint64_t record_start(struct exchange *x)
@@ -362,25 +362,36 @@ static int admit(struct exchange *x, struct err *e)
 	return -1;
 }
 
-static int add_credential(struct exchange *x, struct err *e)
+static int add_credential(struct exchange *x, const struct config_credential *c, struct err *e)
 {
-	const struct config_credential *c;
 	struct secret *s = NULL;
 	int r;
 
-	if (!x->rule->credential)
-		return 0;
-	c = config_credential(x->snapshot->config, x->rule->credential);
 	/* Verified TLS alone may carry it; the loader refuses such a rule, and so does this. */
 	if (!c || x->request->url.scheme != SCHEME_HTTPS)
 		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE,
 				  "credential %s cannot be used here", x->rule->credential);
 	if (credential_get(x->snapshot->credentials, c->name, &s, e) < 0)
 		return -1;
-	r = credential_inject(c, s, x->request, &x->injection, e);
+	r = credential_inject(c, s, &x->injection, e);
 	secret_unref(s);
 	x->injected = r == 0;
 	return r;
+}
+
+/* Whose identity the request carries: the client's own, none, or that of the rule's credential. */
+static int set_identity(struct exchange *x, struct err *e)
+{
+	const struct config_credential *c = NULL;
+	const struct rule *rule = x->rule;
+
+	if (rule->credential)
+		c = config_credential(x->snapshot->config, rule->credential);
+	if (credential_check_client(c, rule->client, x->request, e) < 0 ||
+	    (rule->credential && add_credential(x, c, e) < 0))
+		return -1;
+	x->stripped = credential_strip(c, rule->client, x->request);
+	return 0;
 }
 
 static struct upstream_place place_of(const struct exchange *x)
@@ -443,7 +454,7 @@ static void decide(struct exchange *x)
 		exchange_fail_with(x, &e);
 		return;
 	}
-	if (admit(x, &e) < 0 || spend_forward(x, &e) < 0 || add_credential(x, &e) < 0) {
+	if (admit(x, &e) < 0 || spend_forward(x, &e) < 0 || set_identity(x, &e) < 0) {
 		exchange_fail_with(x, &e);
 		return;
 	}
@@ -646,10 +657,11 @@ int exchange_pump_request(struct exchange *x)
 		}
 		if (done) {
 			x->request_done = true;
-			/* Some servers merge trailers into the fields: beside a credential of ours
-			 * there could be one of the client's. */
-			upstream_send_end(x->up,
-					  x->injected ? NULL : x->down->ops->trailers(x->down));
+			/* Some servers merge trailers into the fields: what the rule does not let
+			 * the client bring there could come here. */
+			upstream_send_end(x->up, x->rule->client == RULE_CLIENT_PASS && !x->injected
+							 ? x->down->ops->trailers(x->down)
+							 : NULL);
 			if (x->state == EXCHANGE_ANSWER)
 				arm(x, exchange_limits(x)->first_byte_ms);
 		}

@@ -40,6 +40,7 @@ struct exchange {
 	bool closed;   /* the last record was handed over */
 	bool recorded; /* request.start was handed over: the end must follow */
 	bool injected;
+	bool stripped; /* the client had brought a credential of its own */
 	bool retried;
 	bool request_done; /* its body went upstream whole */
 	bool relayed;	   /* it became a WebSocket */

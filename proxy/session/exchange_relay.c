@@ -101,7 +101,8 @@ static bool still_admitted(const struct exchange *x, struct snapshot *s)
 	if (!d.allow || override_check(id.policy, x->request, &q, &d, &e) < 0 || !d.allow)
 		return false;
 	/* What was added at its beginning must still be what the policy adds. */
-	if (strcmp(d.rule->credential ? d.rule->credential : "",
+	if (d.rule->client != x->rule->client ||
+	    strcmp(d.rule->credential ? d.rule->credential : "",
 		   x->rule->credential ? x->rule->credential : "") != 0)
 		return false;
 	return own_addrs_get(x->worker->own_addrs, loop_now_us(x->worker->loop), &own, &own_n,

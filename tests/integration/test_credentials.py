@@ -484,3 +484,99 @@ def test_the_first_allow_decides(stile, tmp_path, order, with_x):
     at = s.config.read_text().splitlines().index("    rules:") + 2
     assert r.returncode == 0 and f"{s.config}:{at}" in r.stdout, r.stdout
     assert (f"credential {with_x}, from " in r.stdout) if with_x else "credential" not in r.stdout
+
+
+# ---- client_credentials ----
+
+
+OWN = [("", "Authorization: Bearer {}"), ("", "authorization: Basic {}"), ("", "X-Api-Key: {}"), ("", "Cookie: sid={}"),
+       ("", "X_Auth_Token: {}"), ("?access_token={}", ""), ("?a=1&%61pi_key={}", "")]
+
+
+@pytest.fixture(scope="module")
+def client(origin, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("client")
+    ours = f"ours-{secrets.token_hex(8)}"
+    s = Stile(folder / "stile", origin, credentials={
+        "tok": {"from": {"file": str(put(folder / "tok", ours))}, "as": "bearer"},
+        "sid": {"from": {"file": str(put(folder / "sid", ours))}, "as": {"cookie": "sid"}}}, rules=[
+            rule("deny", client_credentials="deny"), rule("denyours", "tok", client_credentials="deny"),
+            rule("strip", client_credentials="strip"), rule("pass", "tok", client_credentials="pass"),
+            rule("cookie", "sid"), rule("silent"),
+            allow("http://origin.test:*/echo/deny/**", client_credentials="deny"),
+            allow("http://origin.test:*/echo/strip/**", client_credentials="strip")])
+    s.ours = ours
+    yield s
+    s.finish()
+    assert ours not in s.stderr + s.log_path.read_text()
+
+
+def ask(s, name: str, query: str, more: str, plain: bool):
+    """The answer to a request that brings a key, and that key."""
+    key = "key" + secrets.token_hex(8)
+    path = own(f"/echo/{name}") + query.format(key)
+    more = more.format(key) + "\r\n" if more else ""
+    return (s.get if plain else s.tls_get)(path, more=more), key
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("query, more", OWN)
+def test_a_key_of_the_clients_is_refused(client, query, more, plain):
+    seen = client.origin.mark()
+    r, key = ask(client, "deny", query, more, plain)
+    check_refusal(r, 403, "client_credential")
+    assert key not in r.body.decode()
+    deny = client.wait_record(event="request.deny", id=r.json()["id"])
+    assert deny["reason"] == "client_credential" and key not in json.dumps(deny)
+    assert client.origin.since(seen) == b""
+
+
+@pytest.mark.parametrize("query, more", OWN)
+def test_a_key_of_the_clients_is_refused_where_one_is_added(client, query, more):
+    seen = client.origin.mark()
+    r, _ = ask(client, "denyours", query, more, False)
+    check_refusal(r, 403, "client_credential")
+    assert client.origin.since(seen) == b""
+
+
+def test_without_a_key_it_passes(client):
+    r, _ = ask(client, "denyours", "?a=1", "Accept: */*", False)
+    assert field(r.json(), "authorization") == ["Bearer " + client.ours]
+    r, _ = ask(client, "deny", "?a=1", "Accept: */*", True)
+    assert r.status == 200
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("query, more", OWN)
+def test_a_key_of_the_clients_is_taken_out(client, query, more, plain):
+    seen = client.origin.mark()
+    r, key = ask(client, "strip", query, more, plain)
+    assert r.status == 200 and key not in r.body.decode()
+    assert client.wait_record(event="request.end", path=r.json()["target"].split("?")[0])["credential_stripped"] is True
+    assert key.encode() not in client.origin.since(seen)
+
+
+@pytest.mark.parametrize("query, more", OWN)
+@pytest.mark.parametrize("name", ["pass", "silent"])
+def test_a_key_of_the_clients_passes_where_the_rule_says_so(client, name, query, more):
+    r, key = ask(client, name, query, more, False)
+    got = r.json()
+    if name == "pass":
+        assert field(got, "authorization") == ["Bearer " + client.ours]
+    assert (key in r.body.decode()) == (name == "silent" or "uthorization" not in more)
+
+
+def test_a_cookie_of_ours_is_the_only_one(client):
+    r, key = ask(client, "cookie", "", "Cookie: sid={}; other=1", False)
+    assert field(r.json(), "cookie") == ["sid=" + client.ours] and key not in r.body.decode()
+
+
+@pytest.mark.parametrize("name", ["strip", "denyours"])
+def test_a_key_in_a_trailer_does_not_pass(client, name):
+    seen = client.origin.mark()
+    with client.tunnel() as c:
+        r = c.ask(f"POST /echo/{name}/t HTTP/1.1\r\nHost: origin.test:{client.origin.tls}\r\n"
+                  f"Transfer-Encoding: chunked\r\n\r\n".encode()
+                  + chunked(b"x", trailers=b"Authorization: Bearer mine-77\r\n"))
+        assert r.status == 200
+    assert b"mine-77" not in client.origin.since(seen)

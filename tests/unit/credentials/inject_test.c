@@ -16,7 +16,8 @@
 #include "logging/log.h"
 #include "proxy/credentials/inject.h"
 
-static char name[] = "tok", key_name[] = "X-Api-Key", query_name[] = "api_key", user[] = "me";
+static char name[] = "tok", key_name[] = "X-Api-Key", query_name[] = "api_key",
+	    cookie_name[] = "sid", user[] = "me";
 
 static struct secret *secret_of(const char *value)
 {
@@ -67,16 +68,13 @@ static void assert_extra(const struct injection *i, const char *field, const cha
 static void inject(struct config_credential c, const char *value, struct injection *i)
 {
 	struct secret *s = secret_of(value);
-	struct request r;
 	struct err e = ERR_INIT;
 
 	c.name = name;
-	request_of(&r, "http://h.test/");
 	injection_init(i);
-	if (credential_inject(&c, s, &r, i, &e) != 0)
+	if (credential_inject(&c, s, i, &e) != 0)
 		fail_msg("%s", e.text);
 	secret_unref(s);
-	request_clear(&r);
 }
 
 static void test_forms(void **state)
@@ -107,6 +105,11 @@ static void test_forms(void **state)
 		 "Authorization",
 		 "Basic bWU6w6Q="},
 		{{.as = CREDENTIAL_AS_HEADER, .as_name = key_name}, "k v", "X-Api-Key", "k v"},
+		/* RFC 6265 section 4.2.1 */
+		{{.as = CREDENTIAL_AS_COOKIE, .as_name = cookie_name},
+		 "a/b+c==",
+		 "Cookie",
+		 "sid=a/b+c=="},
 	};
 
 	(void)state;
@@ -116,7 +119,6 @@ static void test_forms(void **state)
 		inject(cases[n].c, cases[n].value, &i);
 		assert_extra(&i, cases[n].field, cases[n].sent);
 		assert_int_equal(i.query.len, 0);
-		assert_false(i.stripped);
 		injection_clear(&i);
 		assert_int_equal(i.extra.n, 0);
 	}
@@ -164,6 +166,10 @@ static void test_unusable(void **state)
 		{{.as = CREDENTIAL_AS_BEARER}, "   "},
 		{{.as = CREDENTIAL_AS_BASIC}, "no-colon"},
 		{{.as = CREDENTIAL_AS_BASIC, .username = bad_user}, "x"},
+		{{.as = CREDENTIAL_AS_COOKIE, .as_name = cookie_name}, "a; admin=1"},
+		{{.as = CREDENTIAL_AS_COOKIE, .as_name = cookie_name}, "k v"},
+		{{.as = CREDENTIAL_AS_COOKIE, .as_name = cookie_name}, "a,b"},
+		{{.as = CREDENTIAL_AS_COOKIE, .as_name = cookie_name}, "\"ab\""},
 	};
 
 	(void)state;
@@ -171,50 +177,54 @@ static void test_unusable(void **state)
 		struct config_credential c = cases[n].c;
 		struct secret *s = secret_of(cases[n].value);
 		struct injection i;
-		struct request r;
 		struct err e = ERR_INIT;
 
 		c.name = name;
-		request_of(&r, "http://h.test/?key=mine");
-		add(&r, "Authorization", "Bearer mine");
 		injection_init(&i);
-		assert_int_equal(credential_inject(&c, s, &r, &i, &e), -1);
+		assert_int_equal(credential_inject(&c, s, &i, &e), -1);
 		assert_int_equal(e.reason, REASON_CREDENTIAL_UNAVAILABLE);
 		assert_null(strstr(e.text, cases[n].value));
 		/* Nothing half-done. */
 		assert_int_equal(i.extra.n, 0);
 		assert_int_equal(i.mem.len, 0);
-		assert_int_equal(r.fields.n, 1);
 		secret_unref(s);
 		injection_clear(&i);
-		request_clear(&r);
 	}
 }
 
-/* Injects a credential into a request with one field: did the field stay? */
-static bool field_stays(struct config_credential c, const char *field, const char *value)
+/* Makes room for a credential in a request with one field: did the field stay? */
+static bool field_stays_with(struct config_credential c, enum rule_client client, const char *field,
+			     const char *value)
 {
-	struct secret *s = secret_of("ours");
-	struct injection i;
 	struct request r;
 	struct err e = ERR_INIT;
-	bool stays;
+	bool stays, stripped;
 
 	c.name = name;
 	request_of(&r, "http://h.test/");
 	add(&r, "Accept", "*/*");
 	add(&r, field, value);
 	add(&r, "User-Agent", "x");
-	injection_init(&i);
-	assert_int_equal(credential_inject(&c, s, &r, &i, &e), 0);
-	stays = fields_get(&r.fields, str_from_c(field)) != NULL;
+	/* What would be taken out is what would be refused, and the reverse. */
+	if (client == RULE_CLIENT_STRIP)
+		assert_int_equal(credential_check_client(&c, RULE_CLIENT_STRIP, &r, &e), 0);
+	stripped = credential_check_client(&c, RULE_CLIENT_DENY, &r, &e) < 0;
+	if (stripped)
+		assert_int_equal(e.reason, REASON_CLIENT_CREDENTIAL);
+	assert_null(strstr(e.text, value));
+	stays = !credential_strip(&c, client, &r);
+	if (client == RULE_CLIENT_STRIP)
+		assert_int_equal(stripped, !stays);
+	assert_int_equal(stays, fields_get(&r.fields, str_from_c(field)) != NULL);
 	assert_int_equal(r.fields.n, stays ? 3 : 2);
-	assert_int_equal(i.stripped, !stays);
 	assert_true(str_eq(r.fields.v[r.fields.n - 1].name, STR("User-Agent")));
-	secret_unref(s);
-	injection_clear(&i);
 	request_clear(&r);
 	return stays;
+}
+
+static bool field_stays(struct config_credential c, const char *field, const char *value)
+{
+	return field_stays_with(c, RULE_CLIENT_STRIP, field, value);
 }
 
 static void test_fields_that_go(void **state)
@@ -320,6 +330,44 @@ static void test_target_field_goes(void **state)
 	assert_true(field_stays(c, "X-Odd", "v"));
 }
 
+/* With `pass`, only the place of our own is cleared, so that ours stands there alone. */
+static void test_pass(void **state)
+{
+	const struct config_credential bearer = {.as = CREDENTIAL_AS_BEARER};
+	const struct config_credential cookie = {.as = CREDENTIAL_AS_COOKIE,
+						 .as_name = cookie_name};
+
+	(void)state;
+	assert_false(field_stays_with(bearer, RULE_CLIENT_PASS, "authorization", "mine"));
+	assert_true(field_stays_with(bearer, RULE_CLIENT_PASS, "Cookie", "a=mine"));
+	assert_true(field_stays_with(bearer, RULE_CLIENT_PASS, "X-Api-Key", "mine"));
+	assert_false(field_stays_with(cookie, RULE_CLIENT_PASS, "Cookie", "a=mine"));
+	assert_true(field_stays_with(cookie, RULE_CLIENT_PASS, "Authorization", "mine"));
+}
+
+static void test_without_a_credential(void **state)
+{
+	struct request r;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	request_of(&r, "http://h.test/?a=1&api_key=mine");
+	add(&r, "Authorization", "Bearer mine");
+	assert_int_equal(credential_check_client(NULL, RULE_CLIENT_PASS, &r, &e), 0);
+	assert_int_equal(credential_check_client(NULL, RULE_CLIENT_DENY, &r, &e), -1);
+	assert_false(credential_strip(NULL, RULE_CLIENT_PASS, &r));
+	assert_int_equal(r.fields.n, 1);
+	assert_true(credential_strip(NULL, RULE_CLIENT_STRIP, &r));
+	assert_int_equal(r.fields.n, 0);
+	assert_true(str_eq(r.url.query, STR("a=1")));
+	assert_int_equal(credential_check_client(NULL, RULE_CLIENT_DENY, &r, &e), 0);
+	request_clear(&r);
+	/* The query alone is enough. */
+	request_of(&r, "http://h.test/?a=1;to%6ben=mine");
+	assert_int_equal(credential_check_client(NULL, RULE_CLIENT_DENY, &r, &e), -1);
+	request_clear(&r);
+}
+
 static void test_queries(void **state)
 {
 	static char odd[] = "my.Slot";
@@ -347,28 +395,21 @@ static void test_queries(void **state)
 		{"?q=a%26token=1", "q=a%26token=1"},
 	};
 	struct config_credential c = {.name = name, .as = CREDENTIAL_AS_QUERY, .as_name = odd};
-	struct secret *s = secret_of("ours");
 
 	(void)state;
 	for (size_t n = 0; n < ARRAY_LEN(cases); n++) {
-		struct injection i;
 		struct request r;
-		struct err e = ERR_INIT;
 		char url[256];
 
 		snprintf(url, sizeof(url), "http://h.test/p%s", cases[n].in);
 		request_of(&r, url);
-		injection_init(&i);
-		assert_int_equal(credential_inject(&c, s, &r, &i, &e), 0);
+		(void)credential_strip(&c, RULE_CLIENT_STRIP, &r);
 		assert_int_equal(r.url.has_query, cases[n].out != NULL);
 		if (!str_eq(r.url.query, str_from_c(cases[n].out)))
 			fail_msg("%s: %.*s", cases[n].in, STR_FMT(r.url.query));
 		assert_true(str_eq(r.url.path, STR("/p")));
-		assert_string_equal(strbuf_cstr(&i.query), "my.Slot=ours");
-		injection_clear(&i);
 		request_clear(&r);
 	}
-	secret_unref(s);
 }
 
 int main(void)
@@ -381,6 +422,8 @@ int main(void)
 		cmocka_unit_test(test_fields_that_go),
 		cmocka_unit_test(test_fields_that_stay),
 		cmocka_unit_test(test_target_field_goes),
+		cmocka_unit_test(test_pass),
+		cmocka_unit_test(test_without_a_credential),
 		cmocka_unit_test(test_queries),
 	};
 
