@@ -191,8 +191,18 @@ static unsigned gone_both_ways(struct stream *s)
 	return STREAM_ERROR;
 }
 
+/* Whichever call gave the kernel the last of what was kept: the owner waits to hear of it. */
+static bool is_drained(const struct stream *s)
+{
+	return s->kept && s->out_end == s->out_start && !s->failed;
+}
+
 static void deliver(struct stream *s, unsigned events)
 {
+	if (is_drained(s)) {
+		s->kept = false;
+		events |= STREAM_DRAINED;
+	}
 	if (events && !s->dead) {
 		s->in_callback = true;
 		s->on_event(s->arg, events);
@@ -245,18 +255,13 @@ static void on_read(evutil_socket_t fd, short what, void *arg)
 static void on_write(evutil_socket_t fd, short what, void *arg)
 {
 	struct stream *s = arg;
-	unsigned events = 0;
 
 	(void)fd;
 	(void)what;
 	if (s->dead)
 		return;
 	stream_flush(s);
-	if (s->out_end == s->out_start && s->kept) {
-		s->kept = false;
-		events |= STREAM_DRAINED;
-	}
-	deliver(s, events);
+	deliver(s, 0);
 }
 
 int stream_new(struct loop *l, int fd, void (*on_event)(void *arg, unsigned events), void *arg,
@@ -545,11 +550,19 @@ void stream_cork(struct stream *s)
 	s->corked = true;
 }
 
+/* A flush that an owner's call makes: it tells of nothing from within. */
+static void flush_now(struct stream *s)
+{
+	stream_flush(s);
+	if (is_drained(s))
+		stream_schedule(s);
+}
+
 void stream_uncork(struct stream *s)
 {
 	s->corked = false;
 	if (!s->failed && !s->write_failed)
-		stream_flush(s);
+		flush_now(s);
 	update_interest(s);
 }
 
@@ -560,7 +573,7 @@ void stream_shutdown(struct stream *s)
 	if (s->tls_up)
 		stream_tls_close_notify(s);
 	s->shut_wanted = true;
-	stream_flush(s);
+	flush_now(s);
 	update_interest(s);
 }
 

@@ -1,15 +1,20 @@
 """Resets, half-closes and slow peers on both sides: a cut is seen as a cut, a slow side stops the other, a kept
 connection that went stale is nobody's error, and each exchange ends in one record that says how."""
 
+import contextlib
 import errno
+import fcntl
 import select
 import socket
 import ssl
+import struct
+import termios
 import threading
 import time
 
 import pytest
 
+from h2lib import H2
 from stilelib import SANITIZED, SLOWER, TIMEOUT, Peer, Raw, Stile, allow, check_refusal, chunked, get, wait_for
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -479,6 +484,98 @@ def test_a_slow_tls_client_stops_the_origin(slow, inside):
             error = "upstream_closed"
         bare_close(o)
     one_end(slow, since, error, 200)
+
+def wait_until_still(sock: socket.socket, quiet: float = 0.3) -> int:
+    """Until nothing more comes that is not read; how much that is."""
+    waiting, since = -1, time.monotonic()
+    end = since + TIMEOUT
+    while time.monotonic() - since < quiet and time.monotonic() < end:
+        now = struct.unpack("i", fcntl.ioctl(sock, termios.FIONREAD, b"\0" * 4))[0]
+        if now != waiting:
+            waiting, since = now, time.monotonic()
+        time.sleep(0.02)
+    return waiting
+
+
+
+class HandTls:
+    """The origin's TLS, of which each byte is read and sent when the test says so."""
+
+    def __init__(self, s: Stile, sock: socket.socket):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(s.origin.pki / "good.pem", s.origin.pki / "good.key")
+        self.sock, self.come, self.go = sock, ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.come, self.go, server_side=True)
+
+    def take(self, n: int) -> None:
+        """So many more bytes from the network."""
+        while n > 0:
+            data = self.sock.recv(min(n, 65536))
+            assert data
+            self.come.write(data)
+            n -= len(data)
+
+    def send(self) -> None:
+        self.sock.sendall(self.go.read())
+
+    def hello(self) -> None:
+        """Our first flight; the handshake is not over with it."""
+        while not self.go.pending:
+            self.come.write(self.sock.recv(65536))
+            with contextlib.suppress(ssl.SSLWantReadError):
+                self.tls.do_handshake()
+        self.send()
+
+    def read(self, n: int) -> bytes:
+        """n bytes within TLS."""
+        got = bytearray()
+        while len(got) < n:
+            try:
+                got += self.tls.read(n - len(got))
+            except ssl.SSLWantReadError:
+                data = self.sock.recv(MIB)
+                if not data:
+                    break
+                self.come.write(data)
+        return bytes(got)
+
+
+@pytest.mark.parametrize("version", ["1.1", "2"])
+def test_tickets_in_the_middle_of_an_upload(slow, version):
+    """An upload waits for an origin that is busy. It ends its handshake at last: its tickets come while what was kept
+    fits in between, and are nothing to anybody. The upload goes on."""
+    total, since = 16 * MIB, slow.mark()
+    body = b"z" * total
+    with Peer() as p:
+        if version == "1.1":
+            client = slow.tunnel(p.port)
+            head = f"POST /x HTTP/1.1\r\nHost: origin.test:{p.port}\r\nContent-Length: {total}\r\n\r\n".encode()
+            upload = threading.Thread(target=client.send_quietly, args=(head + body,))
+        else:
+            client = H2(slow, p.port)
+            upload = threading.Thread(target=client.ask, args=("POST", "/x", [("content-length", str(total))], body))
+        upload.start()
+        o = p.accept().sock
+        tls = HandTls(slow, o)
+        tls.hello()
+        stuck = wait_until_still(o)
+        assert stuck < total // 2
+        tls.take(20000)
+        tls.tls.do_handshake()
+        tls.send()
+        wait_until_still(o)
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += tls.read(1)
+        assert tls.read(total) == body
+        upload.join(TIMEOUT)
+        tls.tls.write(SMALL)
+        tls.send()
+        answer = client.response("POST") if version == "1.1" else client.wait(1)
+        assert (answer.status, answer.body) == (200, b"ok")
+        client.close()
+        o.close()
+    one_end(slow, since, None, 200, bytes_out=total)
 
 
 def test_heads_byte_by_byte(slow):

@@ -701,6 +701,97 @@ static void test_cork_gathers(void **state)
 	close(raw);
 }
 
+/* Writes until the kernel takes no more and some is kept. */
+static void fill(struct side *d)
+{
+	char *block = calloc(1, LIMIT_STREAM_OUT_BYTES);
+	int small = 4096;
+	size_t room;
+
+	setsockopt(stream_fd(d->s), SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
+	while ((room = stream_room(d->s)) > 0)
+		stream_write(d->s, str_from(block, room));
+	free(block);
+	d->seen = 0;
+}
+
+/* The other end takes what is there. */
+static void take_all(int fd)
+{
+	char buf[65536];
+
+	while (recv(fd, buf, sizeof(buf), MSG_DONTWAIT) > 0)
+		;
+}
+
+/* A read of TLS gives the kernel what is kept, too, and what came need be nothing to be told of:
+ * a ticket, a part of a record. That all is written must be heard nevertheless. */
+static void test_tls_drained_by_a_read(void **state)
+{
+	struct side c, s;
+	int big = 1 << 20;
+
+	(void)state;
+	tls_pair(&c, &s);
+	stream_pause(s.s);
+	run_ms(5);
+	fill(&c);
+	/* Of two events of one turn, that of reading comes first. */
+	stream_pause(c.s);
+	run_ms(5);
+	stream_resume(c.s);
+	run_ms(5);
+	assert_false(c.seen & STREAM_DRAINED);
+	setsockopt(stream_fd(c.s), SOL_SOCKET, SO_SNDBUF, &big, sizeof(big));
+	take_all(stream_fd(s.s));
+	assert_int_equal(send(stream_fd(s.s), "\x17\x03\x03", 3, 0), 3);
+	RUN_UNTIL(stream_pending(c.s) == 0);
+	run_ms(20);
+	assert_true(c.seen & STREAM_DRAINED);
+	assert_false(c.seen & (STREAM_DATA | STREAM_ERROR));
+	stream_close(c.s);
+	stream_close(s.s);
+}
+
+/* And so does uncorking, and a half-close. */
+static void drained_from_outside(void (*flush)(struct stream *s))
+{
+	struct side a;
+	int raw, big = 1 << 20;
+
+	pair(&a, &raw);
+	fill(&a);
+	run_ms(5);
+	assert_false(a.seen & STREAM_DRAINED);
+	setsockopt(stream_fd(a.s), SOL_SOCKET, SO_SNDBUF, &big, sizeof(big));
+	take_all(raw);
+	flush(a.s);
+	assert_int_equal(stream_pending(a.s), 0);
+	assert_false(a.seen & STREAM_DRAINED);
+	run_ms(20);
+	assert_true(a.seen & STREAM_DRAINED);
+	stream_close(a.s);
+	close(raw);
+}
+
+static void cork_and_uncork(struct stream *s)
+{
+	stream_cork(s);
+	stream_uncork(s);
+}
+
+static void test_drained_by_uncorking(void **state)
+{
+	(void)state;
+	drained_from_outside(cork_and_uncork);
+}
+
+static void test_drained_by_a_half_close(void **state)
+{
+	(void)state;
+	drained_from_outside(stream_shutdown);
+}
+
 /* ---- the loop itself ---- */
 
 static int fired;
@@ -776,6 +867,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_close_within_callback, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_detach, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_cork_gathers, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_drained_by_uncorking, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_drained_by_a_half_close, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_timers_are_exact_though_lazy, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_mailbox, setup, teardown),
 	};
@@ -793,6 +886,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_tls_wrong_name_fails, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_nested_wrong_name_fails, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_tls_pause_with_pending, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_tls_drained_by_a_read, setup, teardown),
 	};
 	int failed = cmocka_run_group_tests_name("stream: plain", plain, NULL, NULL);
 
