@@ -11,8 +11,7 @@
 #include "logging/log.h"
 #include "proxy/http/h2_conn.h"
 #include "proxy/session/audit.h"
-
-#define GATHER 16384 /* small frames leave as one TLS record */
+#include "proxy/session/h2_out.h"
 
 struct client_h2 {
 	/* owned */
@@ -380,35 +379,11 @@ static void serve(struct client_h2 *h, struct h2_stream *s)
 
 /* ---- the driver ---- */
 
-/* Sends what there is and the socket's buffer has room for. True: something went. */
+/* True: something went. */
 static bool write_out(struct client_h2 *h)
 {
-	struct stream *s = h->c->s;
-	char gather[GATHER];
-	size_t n = 0;
-	bool any = false;
+	bool any = h2_out(h->conn, h->c->s);
 
-	stream_cork(s);
-	while (stream_room(s) > n) {
-		struct str out = h2_conn_send(h->conn);
-
-		if (out.n == 0)
-			break;
-		any = true;
-		if (out.n > sizeof(gather) - n) {
-			stream_write(s, str_from(gather, n));
-			n = 0;
-		}
-		if (out.n > sizeof(gather)) {
-			stream_write(s, out);
-			continue;
-		}
-		memcpy(gather + n, out.p, out.n);
-		n += out.n;
-	}
-	if (n > 0)
-		stream_write(s, str_from(gather, n));
-	stream_uncork(s);
 	if (any)
 		h->moved_us = now_us(h);
 	return any;

@@ -3,16 +3,14 @@
  * The connection is shared by exchanges of one key alone: one origin, policy, rule and sandbox. It
  * stays while it has streams, and for a while after the last.
  */
-#include <openssl/crypto.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "certs/trust.h"
 #include "logging/log.h"
 #include "proxy/http/h2_conn.h"
+#include "proxy/session/h2_out.h"
 #include "proxy/session/upstream.h"
-
-#define GATHER 16384
 
 struct origin_h2 {
 	/* owned */
@@ -94,35 +92,7 @@ static void end_origin(struct origin_h2 *o)
 
 static bool write_out(struct origin_h2 *o)
 {
-	char gather[GATHER];
-	size_t n = 0;
-	bool any = false;
-
-	if (!o->s)
-		return false;
-	stream_cork(o->s);
-	while (stream_room(o->s) > n) {
-		struct str out = h2_conn_send(o->conn);
-
-		if (out.n == 0)
-			break;
-		any = true;
-		if (out.n > sizeof(gather) - n) {
-			stream_write(o->s, str_from(gather, n));
-			n = 0;
-		}
-		if (out.n > sizeof(gather)) {
-			stream_write(o->s, out);
-			continue;
-		}
-		memcpy(gather + n, out.p, out.n);
-		n += out.n;
-	}
-	if (n > 0)
-		stream_write(o->s, str_from(gather, n));
-	stream_uncork(o->s);
-	OPENSSL_cleanse(gather, sizeof(gather)); /* heads with credentials went through */
-	return any;
+	return o->s && h2_out(o->conn, o->s);
 }
 
 /* No further byte comes: each exchange that waits for one hears so. */
