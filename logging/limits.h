@@ -32,11 +32,15 @@
 #define LIMIT_H2_SETTINGS	  32			 /* entries in one frame */
 #define LIMIT_H2_RESETS		  200 /* streams that the client resets, or makes us reset */
 #define LIMIT_H2_RESETS_PER_S	  20
-#define LIMIT_H2_CONTROL	  500 /* PING, SETTINGS, PRIORITY, empty DATA */
+#define LIMIT_H2_CONTROL	  500 /* PING, SETTINGS, PRIORITY, unknown types, empty DATA, ... */
 #define LIMIT_H2_CONTROL_PER_S	  50
 #define LIMIT_H2_WINDOWS	  1000 /* WINDOW_UPDATE, beyond those that data pays for: */
 #define LIMIT_H2_WINDOWS_PER_DATA 16   /* for each DATA frame that was sent */
 #define LIMIT_H2_WINDOWS_PER_S	  100
+#define LIMIT_H2_DATA_CUT	  256 /* a DATA frame cut shorter by the peer's window pays nothing */
+#define LIMIT_H2_PADDING	  65536 /* bytes of padding ahead of the data that pays for it: */
+#define LIMIT_H2_PADDING_PER_BYTE 8	/* for each byte of DATA */
+#define LIMIT_H2_STRAY		  65536 /* of frames for streams that are over, with nothing reset */
 #define LIMIT_MS_H2_STALL	  30000 /* an answer is whole and the client takes none of it */
 #define LIMIT_MS_H2_TICK	  2000	/* how often that is looked at while there are streams */
 

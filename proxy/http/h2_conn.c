@@ -30,6 +30,7 @@ struct h2_conn {
 	int32_t last_id;  /* the newest that the peer opened */
 	int64_t now_us, head_since_us;
 	struct h2_flood flood;
+	struct h2_frames frames;
 	struct err fault;
 };
 
@@ -206,20 +207,6 @@ static struct h2_stream *stream_of(nghttp2_session *session, int32_t id)
 
 /* ---- what comes: callbacks ---- */
 
-static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *arg)
-{
-	struct h2_conn *c = arg;
-
-	(void)session;
-	/* Read past by nghttp2, since priorities are off. */
-	if (hd->type == NGHTTP2_PRIORITY)
-		return count_control(c, "too many PRIORITY frames");
-	return h2_flood_frame(&c->flood, hd->type == NGHTTP2_CONTINUATION)
-		       ? 0
-		       : kill_conn(c, REASON_HEAD_TOO_LARGE,
-				   "too many CONTINUATION frames in one head");
-}
-
 static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
 {
 	struct h2_conn *c = arg;
@@ -273,7 +260,15 @@ static bool is_interim(const struct h2_head *h)
 	       l->value_n == 3 && h->mem[l->value_at] == '1';
 }
 
-static void take_section(struct h2_conn *c, struct h2_stream *s, bool end)
+/* A section where none may stand: told to the stream's owner, but not as often as one likes. */
+static int bad_section(struct h2_conn *c, struct h2_stream *s, struct h2_head *h)
+{
+	s->bad_sequence = true;
+	free_head(h);
+	return count_control(c, "too many field sections on a stream");
+}
+
+static int take_section(struct h2_conn *c, struct h2_stream *s, bool end)
 {
 	struct h2_head *h = s->arriving, **at = &s->heads;
 
@@ -281,24 +276,20 @@ static void take_section(struct h2_conn *c, struct h2_stream *s, bool end)
 	h->end_stream = end;
 	if (s->got_final) {
 		/* Section 8.1: a second one is trailers, and ends the stream. */
-		if (!end || s->trailers) {
-			s->bad_sequence = true;
-			free_head(h);
-			return;
-		}
+		if (!end || s->trailers)
+			return bad_section(c, s, h);
 		s->trailers = h;
-		return;
-	}
-	if (s->heads_n > LIMIT_INTERIM_RESPONSES) {
-		s->bad_sequence = true;
-		free_head(h);
-		return;
+		return 0;
 	}
 	s->got_final = c->server || !is_interim(h);
 	s->heads_n++;
+	s->interim_bytes += s->got_final ? 0 : h->bytes;
+	if (s->heads_n > LIMIT_INTERIM_RESPONSES + 1 || s->interim_bytes > LIMIT_HEAD_BYTES)
+		return bad_section(c, s, h);
 	while (*at)
 		at = &(*at)->next;
 	*at = h;
+	return 0;
 }
 
 static void take_end(struct h2_stream *s)
@@ -313,20 +304,26 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
 	struct h2_conn *c = arg;
 	struct h2_stream *s = stream_of(session, frame->hd.stream_id);
 	bool end = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
+	size_t n;
+	int rc;
 
 	switch (frame->hd.type) {
 	case NGHTTP2_HEADERS:
 		c->head_since_us = 0;
 		if (!s || !s->arriving)
 			return 0;
-		take_section(c, s, end);
+		rc = take_section(c, s, end);
 		if (end)
 			take_end(s);
 		news(s);
-		return 0;
+		return rc;
 	case NGHTTP2_DATA:
-		if (frame->hd.length <= frame->data.padlen && !end)
-			return count_control(c, "too many empty DATA frames");
+		n = frame->hd.length > frame->data.padlen ? frame->hd.length - frame->data.padlen
+							  : 0;
+		if (n == 0 && !end && count_control(c, "too many empty DATA frames") < 0)
+			return NGHTTP2_ERR_CALLBACK_FAILURE;
+		if (!h2_flood_padding(&c->flood, n, frame->data.padlen))
+			return kill_conn(c, REASON_RATE_LIMITED, "too much padding");
 		if (s && end) {
 			take_end(s);
 			news(s);
@@ -335,13 +332,7 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
 	case NGHTTP2_RST_STREAM:
 		if (s)
 			s->by_peer = true;
-		return c->server ? count_reset(c) : 0;
-	case NGHTTP2_PING: return count_control(c, "too many PING frames");
-	case NGHTTP2_SETTINGS: return count_control(c, "too many SETTINGS frames");
-	case NGHTTP2_WINDOW_UPDATE:
-		return h2_flood_window(&c->flood, c->now_us)
-			       ? 0
-			       : kill_conn(c, REASON_RATE_LIMITED, "too many WINDOW_UPDATE frames");
+		return 0;
 	default: return 0;
 	}
 }
@@ -412,8 +403,12 @@ static int on_frame_sent(nghttp2_session *session, const nghttp2_frame *frame, v
 	struct h2_stream *s = stream_of(session, frame->hd.stream_id);
 
 	switch (frame->hd.type) {
-	case NGHTTP2_DATA: h2_flood_pay(&c->flood); break;
+	case NGHTTP2_DATA:
+		h2_flood_sent_data(&c->flood, s && queued(&s->out) > 0 &&
+						      frame->hd.length < LIMIT_H2_DATA_CUT);
+		break;
 	case NGHTTP2_RST_STREAM:
+		h2_flood_sent_reset(&c->flood, frame->hd.stream_id);
 		/* Streams that a peer makes us reset cost as much as those that it resets. */
 		if (c->server && frame->rst_stream.error_code != NGHTTP2_NO_ERROR)
 			(void)count_reset(c);
@@ -514,7 +509,6 @@ static void make_shared(void)
 		callbacks = NULL;
 		return;
 	}
-	nghttp2_session_callbacks_set_on_begin_frame_callback(callbacks, on_begin_frame);
 	nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, on_begin_headers);
 	nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
 	nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame);
@@ -598,6 +592,8 @@ int h2_conn_new(bool server, struct h2_conn **ret, struct err *e)
 	TAILQ_INIT(&c->all);
 	TAILQ_INIT(&c->ready);
 	c->server = server;
+	c->frames.preface = server ? NGHTTP2_CLIENT_MAGIC_LEN : 0;
+	h2_flood_init(&c->flood);
 	rc = server ? nghttp2_session_server_new2(&c->session, callbacks, c, options)
 		    : nghttp2_session_client_new3(&c->session, callbacks, c, options, &mem);
 	if (rc != 0 || say_settings(c) < 0)
@@ -633,17 +629,86 @@ static enum reason reason_of(ssize_t code)
 							    : REASON_MALFORMED_REQUEST;
 }
 
+static const char *too_many(uint8_t type)
+{
+	switch (type) {
+	case NGHTTP2_PRIORITY: return "too many PRIORITY frames";
+	case NGHTTP2_RST_STREAM: return "too many RST_STREAM frames";
+	case NGHTTP2_SETTINGS: return "too many SETTINGS frames";
+	case NGHTTP2_PING: return "too many PING frames";
+	case NGHTTP2_GOAWAY: return "too many GOAWAY frames";
+	default: return "too many frames of other types";
+	}
+}
+
+/* DATA or HEADERS: whether there is a stream for it. What is on its way for one that we reset is
+ * read past, so much of it; what a client sends on one that it has ended itself, or skipped, ends
+ * the connection (RFC 9113 sections 5.1 and 5.1.1). */
+static int admit_on_stream(struct h2_conn *c, const struct h2_frames *f)
+{
+	if (f->stream == 0 || nghttp2_session_find_stream(c->session, f->stream) ||
+	    (c->server && f->stream > c->last_id))
+		return 0;
+	if (c->server && f->stream % 2 == 1 && !h2_flood_was_reset(&c->flood, f->stream))
+		return kill_conn(c, REASON_MALFORMED_REQUEST, "a frame for a stream that is over");
+	return h2_flood_stray(&c->flood, f->length)
+		       ? 0
+		       : kill_conn(c, REASON_RATE_LIMITED,
+				   "too many frames for streams that are over");
+}
+
+/* The head of a frame has come, and nghttp2 has not seen it yet. */
+static int admit_frame(struct h2_conn *c, const struct h2_frames *f)
+{
+	if (!h2_flood_frame(&c->flood, f->type == NGHTTP2_CONTINUATION))
+		return kill_conn(c, REASON_HEAD_TOO_LARGE,
+				 "too many CONTINUATION frames in one head");
+	switch (f->type) {
+	case NGHTTP2_CONTINUATION: return 0;
+	case NGHTTP2_DATA:
+	case NGHTTP2_HEADERS: return admit_on_stream(c, f);
+	case NGHTTP2_WINDOW_UPDATE:
+		return h2_flood_window(&c->flood, c->now_us)
+			       ? 0
+			       : kill_conn(c, REASON_RATE_LIMITED, "too many WINDOW_UPDATE frames");
+	case NGHTTP2_RST_STREAM:
+		return c->server ? count_reset(c) : count_control(c, too_many(f->type));
+	case NGHTTP2_PRIORITY:
+		/* Read past by nghttp2, since priorities are off (section 6.3). */
+		if (f->stream == 0)
+			return kill_conn(c, REASON_MALFORMED_REQUEST, "PRIORITY of stream 0");
+		return count_control(c, too_many(f->type));
+	default: return count_control(c, too_many(f->type));
+	}
+}
+
+/* Frame by frame, so that what is counted is judged by what came before it. 0, or nghttp2's error.
+ */
+static ssize_t feed(struct h2_conn *c, struct str in)
+{
+	while (in.n > 0 && !c->ended) {
+		bool begins;
+		size_t n = h2_frames_next(&c->frames, in, &begins);
+		ssize_t rc;
+
+		if (begins && admit_frame(c, &c->frames) < 0)
+			return 0;
+		rc = nghttp2_session_mem_recv(c->session, (const uint8_t *)in.p, n);
+		if (rc < 0)
+			return rc;
+		in = str_skip(in, n);
+	}
+	return 0;
+}
+
 int h2_conn_recv(struct h2_conn *c, struct str in, int64_t now_us, struct err *e)
 {
-	ssize_t n = 0;
+	ssize_t n;
 
 	c->now_us = now_us;
-	if (!c->ended) {
-		n = nghttp2_session_mem_recv(c->session, (const uint8_t *)in.p, in.n);
-		if (n < 0 && c->fault.reason == REASON_NONE)
-			(void)err_reason(&c->fault, reason_of(n), "HTTP/2: %s",
-					 nghttp2_strerror((int)n));
-	}
+	n = feed(c, in);
+	if (n < 0 && c->fault.reason == REASON_NONE)
+		(void)err_reason(&c->fault, reason_of(n), "HTTP/2: %s", nghttp2_strerror((int)n));
 	/* A fault of the peer's within nghttp2: it has its GOAWAY ready and reads no more. */
 	if (n < 0 || c->ended || !nghttp2_session_want_read(c->session)) {
 		bool fault = c->fault.reason != REASON_NONE;
@@ -775,6 +840,7 @@ struct h2_stream *h2_stream_open(struct h2_conn *c, const struct h2_fields *head
 	nghttp2_nv *nv = make_nv(head);
 	struct h2_stream *s = nv ? add_stream(c, 0) : NULL;
 
+	h2_flood_opened(&c->flood);
 	if (s) {
 		s->id = nghttp2_submit_request(c->session, NULL, nv, head->n, body ? &data : NULL,
 					       s);

@@ -261,6 +261,9 @@ static void on_timer(void *arg)
 	}
 	if (x->state == EXCHANGE_RELAY)
 		exchange_relay_timed_out(x);
+	else if (!x->request_done && x->state == EXCHANGE_ANSWER && upstream_room(x->up) == 0)
+		(void)err_reason(&x->error, REASON_UPSTREAM_TIMEOUT,
+				 "the origin stopped taking the request's body");
 	else if (!x->request_done && x->state == EXCHANGE_ANSWER)
 		(void)err_reason(&x->error, REASON_CLIENT_TIMEOUT,
 				 "the request's body stopped coming");

@@ -10,6 +10,7 @@ import h2.config
 import h2.connection
 import h2.errors
 import h2.events
+import h2.settings
 import hpack
 
 from stilelib import TIMEOUT, Raw, Stile
@@ -60,7 +61,8 @@ class H2:
         self.answers: dict[int, Answer] = {}
         self.consume, self.goaway, self.closed, self.settings = consume, None, False, None
         if window is not None:
-            self.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window})
+            self.h2.local_settings = h2.settings.Settings(
+                client=True, initial_values={h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: window})
         self.h2.initiate_connection()
         self.flush()
 

@@ -328,7 +328,16 @@ def flood(c: H2, data: bytes, times: int) -> None:
 
 FLOODS = {
     "ping": (frame(PING, 0, 0, b"12345678"), "PING"),
+    "ping, answered": (frame(PING, ACK, 0, b"12345678"), "PING"),
     "settings": (frame(SETTINGS, 0, 0), "SETTINGS"),
+    "settings of a table": (frame(SETTINGS, 0, 0, b"\0\1\0\0\0\0\0\1\0\0\x10\0"), "SETTINGS"),
+    "an unknown type": (frame(0xfa, 0, 0, b"x"), "other types"),
+    "an unknown type on a stream": (frame(0xfa, 0xff, 1, b""), "other types"),
+    "priority update": (frame(0x10, 0, 0, b"\0\0\0\1u=1"), "other types"),
+    "altsvc": (frame(0xa, 0, 0, b"\0\1ax"), "other types"),
+    "origin": (frame(0xc, 0, 0, b"\0\1a"), "other types"),
+    "resets of a stream that is over": (frame(RST, 0, 1, b"\0\0\0\x08"), "reset"),
+    "windows of a stream that is over": (frame(WINDOW, 0, 1, b"\0\0\0\1"), "WINDOW_UPDATE"),
     "priority": (frame(PRIORITY, 0, 1, b"\0\0\0\0\1"), "PRIORITY"),
     "window": (frame(WINDOW, 0, 0, b"\0\0\0\1"), "WINDOW_UPDATE"),
 }
@@ -358,16 +367,28 @@ def test_rapid_reset(proxy):
     assert n < 400
 
 
-def test_streams_that_make_us_reset(proxy):
-    """The other way to the same: frames at which we have to reset the stream."""
+MAKE_US_RESET = {
+    "a window of nothing": lambda i: frame(WINDOW, 0, i, b"\0\0\0\0"),
+    "a window that overflows": lambda i: frame(WINDOW, 0, i, b"\x7f\xff\xff\xff"),
+    "data behind the end": lambda i: frame(DATA, 0, i, b"x"),
+    "priority of another length": lambda i: frame(PRIORITY, 0, i, b"\0\0\0\1"),
+}
+
+
+@pytest.mark.parametrize("name", MAKE_US_RESET)
+def test_streams_that_make_us_reset(proxy, name):
+    """The other way to the same: frames at which we have to reset the stream, or end the connection at once."""
     since = proxy.mark()
     with H2(proxy) as c:
         for i in range(1, 4001, 2):
-            if not c.send(c.raw_head(c.head(path="/slow?ms=5000"), i) + frame(WINDOW, 0, i, b"\0\0\0\0")):
+            if not c.send(c.raw_head(c.head(path="/slow?ms=5000"), i) + MAKE_US_RESET[name](i)):
                 break
         assert c.wait_closed()
+    wait_for(lambda: [r for r in proxy.records(since) if {r.get("reason"), r.get("error")} & {
+        "rate_limited", "malformed_request"}], why="a record of it")
     assert proxy.tls_get("/ok").status == 200
-    proxy.settled()
+    n = len([r for r in proxy.settled().records(since) if r["event"] in ("request.end", "request.deny")])
+    assert n < 400
 
 
 def test_empty_data(proxy):
@@ -377,6 +398,76 @@ def test_empty_data(proxy):
         flood(c, frame(DATA, 0, i) * 100, 100)
         assert c.wait_closed()
     fault(proxy, since, "rate_limited", "DATA")
+
+
+def test_padding(proxy):
+    """Padding that data does not pay for."""
+    since = proxy.mark()
+    with H2(proxy) as c:
+        i = c.ask("POST", "/upload", end=False, body=b"")
+        flood(c, frame(DATA, 8, i, b"\xff" + b"x" + b"\0" * 255), 450)
+        assert c.wait_closed()
+    fault(proxy, since, "rate_limited", "padding")
+
+
+def test_data_for_a_stream_that_was_reset(proxy):
+    """A window of it may be on its way, not more."""
+    since = proxy.mark()
+    with H2(proxy) as c:
+        i = c.ask("POST", "/no/x", end=False, body=b"x")
+        while not c.answers[i].done:
+            assert c.read()
+            c.send(frame(DATA, 0, i, b"x"))
+        flood(c, frame(DATA, 0, i) * 100, 10)
+        assert c.get("/ok").status == 200
+        flood(c, frame(DATA, 0, i) * 100, 200)
+        assert c.wait_closed()
+    fault(proxy, since, "rate_limited", "streams that are over")
+
+
+@pytest.mark.parametrize("name", ["data", "a head", "an older stream"])
+def test_a_stream_that_is_over_begins_nothing(proxy, name):
+    since = proxy.mark()
+    with H2(proxy) as c:
+        assert c.get("/ok").status == 200
+        c.send({"data": frame(DATA, END_STREAM, 1, b"x"), "a head": c.raw_head(c.head(path="/ok/again"), 1),
+                "an older stream": c.raw_head(c.head(path="/ok/5"), 5) + c.raw_head(c.head(path="/ok/3"), 3)}[name])
+        assert c.wait_closed()
+    fault(proxy, since, "malformed_request", "a stream that is over")
+    assert not [r for r in proxy.settled().records(since) if r.get("path") in ("/ok/again", "/ok/3")]
+
+
+def test_field_sections_without_end(proxy):
+    """Behind the one that was one too many."""
+    since = proxy.mark()
+    with H2(proxy) as c:
+        i = c.ask("POST", "/upload", end=False, body=b"")
+        flood(c, c.raw_head([("x", "y")], i, end=False) * 100, 100)
+        assert c.wait_closed()
+    fault(proxy, since, "rate_limited", "field sections")
+
+
+def test_table_size_updates(proxy):
+    """A head of nothing else has no method, and costs what its bytes cost."""
+    since = proxy.mark()
+    block = b"\x20\x3f\xe1\x1f" * 4000
+    with H2(proxy) as c:
+        for i in range(1, 41, 2):
+            c.answers[i] = h2lib.Answer()
+            c.send(frame(HEADERS, END_STREAM, i, block) + frame(CONTINUATION, END_HEADERS, i, block))
+        c.wait_closed(0.5) or True
+    fault(proxy, since, "malformed_request", "")
+    assert proxy.tls_get("/ok").status == 200
+
+
+def test_a_window_that_drips(proxy):
+    """An answer that is taken byte by byte costs as much as it is long, and ends."""
+    since = proxy.mark()
+    with H2(proxy, window=0) as c:
+        i = c.ask(path="/bytes/100000")
+        flood(c, frame(WINDOW, 0, i, b"\0\0\0\1") * 10, 400)
+        assert c.wait_closed()
+    fault(proxy, since, "rate_limited", "WINDOW_UPDATE")
 
 
 def test_continuation_flood(proxy):
@@ -447,6 +538,10 @@ GARBAGE = {
     "a long ping": frame(PING, 0, 0, b"123456789"),
     "a window that overflows": frame(WINDOW, 0, 0, b"\x7f\xff\xff\xff"),
     "a large frame": frame(DATA, 0, 1, b"x" * 20000),
+    "priority of stream 0": frame(PRIORITY, 0, 0, b"\0\0\0\1\0"),
+    "a window that overflows by settings": frame(SETTINGS, 0, 0, b"\0\4\xff\xff\xff\xff"),
+    "many settings": frame(SETTINGS, 0, 0, b"\0\1\0\0\0\0" * 40),
+    "goaway of a stream that is not ours": frame(GOAWAY, 0, 0, b"\0\0\0\1\0\0\0\0"),
 }
 
 

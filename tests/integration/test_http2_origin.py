@@ -1,7 +1,7 @@
 """HTTP/2 towards origins, with clients of HTTP/1.1 and HTTP/2: one connection for many streams, and never for two
 rules or two sandboxes; what an origin does wrong is an answer of ours."""
 
-import struct
+import time
 
 import pytest
 
@@ -10,7 +10,7 @@ h2 = pytest.importorskip("h2", reason="python3-h2 is not installed")
 import h2lib
 from h2_origin import H2Origin
 from h2lib import END_HEADERS, END_STREAM, H2, HEADERS, frame
-from stilelib import allow, wait_for
+from stilelib import SLOWER, allow, wait_for
 
 
 @pytest.fixture
@@ -193,3 +193,110 @@ def test_an_origin_that_takes_few_streams(stile, origin):
             c.wait(*[c.ask(path="/echo") for _ in range(20)])
             assert all(a.status == 200 for a in c.answers.values())
 
+
+# ---- abuse ----
+
+
+def ok(stream: int, body: bytes = b"") -> bytes:
+    return answer([(":status", "200")], END_HEADERS | (0 if body else END_STREAM), body)(stream)
+
+
+def interims(n: int, size: int = 0):
+    more = [("link", "x" * 4000)] * (size // 4000)
+    return lambda stream: [answer([(":status", "103"), *more], END_HEADERS)(stream) for _ in range(n)] + [ok(stream)]
+
+
+FLOODS = {
+    "ping": lambda stream: [frame(6, 0, 0, b"12345678") * 100] * 100,
+    "settings": lambda stream: [frame(4, 0, 0) * 100] * 100,
+    "an unknown type": lambda stream: [frame(0xfa, 0, stream, b"x") * 100] * 100,
+    "altsvc": lambda stream: [frame(0xa, 0, 0, b"\0\1ax") * 100] * 100,
+    "goaway": lambda stream: [frame(7, 0, 0, b"\x7f\xff\xff\xff\0\0\0\0") * 100] * 100,
+    "windows": lambda stream: [frame(8, 0, 0, b"\0\0\0\1") * 100] * 100,
+    "resets of a stream that is over": lambda stream: [ok(stream + 2) + frame(3, 0, stream + 2, b"\0\0\0\7")] +
+                                                      [frame(3, 0, stream, b"\0\0\0\7") * 100] * 100,
+    "empty data": lambda stream: [answer([(":status", "200")], END_HEADERS)(stream)] + [frame(0, 0, stream) * 100] * 100,
+    "padding": lambda stream: [answer([(":status", "200")], END_HEADERS)(stream)] +
+                              [frame(0, 8, stream, b"\xffx" + b"\0" * 255)] * 400,
+    "field sections": lambda stream: [ok(stream, b"x")[:-10], answer([("x", "y")], END_HEADERS)(stream) * 2000],
+    "interim answers": interims(100),
+    "large interim answers": interims(10, 20000),
+    "an unfolding head": lambda stream: frame(1, END_HEADERS | END_STREAM, stream,
+                                              b"\x88\x40" + H2.text("x") + H2.text("y" * 3900) + b"\xbe" * 10000),
+    "a window that overflows": lambda stream: frame(8, 0, 0, b"\x7f\xff\xff\xff"),
+    "a stream's window that overflows": lambda stream: frame(8, 0, stream, b"\x7f\xff\xff\xff"),
+    "goaway of an odd stream": lambda stream: frame(7, 0, 0, b"\0\0\0\2\0\0\0\0"),
+    "goaway that goes up": lambda stream: frame(7, 0, 0, b"\0\0\0\1\0\0\0\0") + frame(7, 0, 0, b"\0\0\0\7\0\0\0\0"),
+    "a head for an idle stream": lambda stream: ok(stream + 20),
+    "a push, with a window before it": lambda stream: frame(8, 0, 0, b"\0\0\0\1") + frame(5, 4, stream, b"\0\0\0\4\x82"),
+}
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_floods_of_an_origin(world, name):
+    """Its connection ends, each request on it has its record, and the next one gets another."""
+    since, before = world.mark(), world.rss_kib()
+    world.h2_origin.raw["x"] = FLOODS[name]
+    with H2(world, port=world.h2_origin.port) as c:
+        a = c.get("/raw/x")
+        assert a.status == 502 or a.reset is not None, a
+    end = world.wait_record(since, event="request.end")
+    assert end["error"] in ("upstream_malformed", "upstream_closed"), end
+    assert world.rss_kib() - before < 30000 * SLOWER
+    assert ask(world, "2", "/echo")[0] == 200
+
+
+def test_no_streams_at_all(stile, origin):
+    """An origin that says so is waited for like one that does not answer."""
+    with H2Origin(origin.pki / "good.pem", origin.pki / "good.key",
+                  settings={h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS: 0}) as o:
+        s = stile(rules=[allow(f"https://origin.test:{o.port}")], limits={"first_byte": "1s"})
+        s.h2_origin = o
+        with H2(s, port=o.port) as c:
+            c.wait(*[c.ask(path="/hang") for _ in range(10)])
+            assert {a.status for a in c.answers.values()} <= {502, 504}
+        ends = s.wait_records(10, event="request.end")
+        assert {r["error"] for r in ends} <= {"upstream_timeout", "upstream_closed"}
+
+
+def test_no_window_and_then_nothing(stile, origin):
+    """A body that the origin never takes: it is the origin that was too slow."""
+    with H2Origin(origin.pki / "good.pem", origin.pki / "good.key",
+                  settings={h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 0}) as o:
+        s = stile(rules=[allow(f"https://origin.test:{o.port}")], limits={"first_byte": "1s", "body_idle": "1s", "workers": 1})
+        s.h2_origin = o
+        ask(s, "2", "/echo")  # so that its settings are known
+        with H2(s, port=o.port) as c:
+            i = c.ask("POST", "/echo", end=False)
+            while (n := min(c.h2.local_flow_control_window(i), 16384)) or c.read(0.3):
+                if n:
+                    c.h2.send_data(i, b"x" * n)
+                    c.flush()
+                if c.answers[i].done:
+                    break
+            assert c.wait(i).status == 504
+        assert s.wait_record(event="request.end", method="POST")["error"] == "upstream_timeout"
+
+
+def test_an_answer_that_drips(stile, h2_origin):
+    """Never idle, never done: as long as a request may last."""
+    s = stile(rules=[allow(f"https://origin.test:{h2_origin.port}")], limits={"request_life": "1s"})
+
+    def drip(stream):
+        yield answer([(":status", "200")], END_HEADERS)(stream)
+        for _ in range(200):
+            yield frame(0, 0, stream, b"x")
+            time.sleep(0.05)
+    h2_origin.raw["x"] = drip
+    with H2(s, port=h2_origin.port) as c:
+        a = c.get("/raw/x")
+        assert a.reset is not None and 1 <= len(a.body) < 100
+    assert s.wait_record(event="request.end")["error"] == "request_life"
+
+
+def test_goaway_of_none_but_the_newest(world):
+    """2^31-1: what is open goes on, and no other is begun (RFC 9113 section 6.8)."""
+    world.h2_origin.raw["x"] = lambda stream: frame(7, 0, 0, b"\x7f\xff\xff\xff\0\0\0\0") + ok(stream)
+    with H2(world, port=world.h2_origin.port) as c:
+        assert c.get("/raw/x").status == 200
+        assert c.get("/echo").json()["connection"] == 2

@@ -8,7 +8,7 @@
   /reset        a head, some bytes, RST_STREAM
   /hang         nothing
   /hint         103, then as /echo
-  /raw/NAME     the frames that the test put into `raw[NAME]` (a function of the stream id)
+  /raw/NAME     the frames that the test put into `raw[NAME]` (a function of the stream id; bytes, or parts)
 """
 
 import json
@@ -20,6 +20,7 @@ import h2.config
 import h2.connection
 import h2.events
 import h2.exceptions
+import h2.settings
 
 
 class H2Origin:
@@ -71,7 +72,7 @@ class Connection:
 
     def run(self) -> None:
         if self.origin.settings:
-            self.h2.update_settings(self.origin.settings)
+            self.h2.local_settings = h2.settings.Settings(client=False, initial_values=self.origin.settings)
         self.h2.initiate_connection()
         self.flush()
         while data := self.sock.recv(65536):
@@ -114,7 +115,12 @@ class Connection:
             pass
         elif name.startswith("/raw/"):
             self.flush()
-            self.sock.sendall(self.origin.raw[name[5:]](stream))
+            made = self.origin.raw[name[5:]](stream)
+            try:
+                for part in [made] if isinstance(made, bytes) else made:
+                    self.sock.sendall(part)
+            except OSError:
+                pass  # stile may have had enough
         elif name == "/reset":
             self.h2.send_headers(stream, [(":status", "200")])
             self.h2.send_data(stream, b"part")
