@@ -54,6 +54,7 @@
 	X(PROXY_TIMEOUT, "proxy_timeout", 504, "connection_timeout")                               \
 	X(UPSTREAM_UNTRUSTED, "upstream_untrusted", 502, "tls_certificate_error")                  \
 	X(UPSTREAM_TLS_FAILED, "upstream_tls_failed", 502, "tls_protocol_error")                   \
+	X(UPSTREAM_TLS_TIMEOUT, "upstream_tls_timeout", 504, "connection_timeout")                 \
 	X(UPSTREAM_WANTS_CERT, "upstream_wants_certificate", 502, "tls_alert_received")            \
 	X(UPSTREAM_CLOSED, "upstream_closed", 502, "connection_terminated")                        \
 	X(UPSTREAM_TIMEOUT, "upstream_timeout", 504, "http_response_timeout")                      \

@@ -150,7 +150,7 @@ static void on_timer(void *arg)
 	struct route *r = arg;
 	struct err e = ERR_INIT;
 
-	(void)err_reason(&e, REASON_UPSTREAM_TLS_FAILED, "no TLS handshake with %s within %llu ms",
+	(void)err_reason(&e, REASON_UPSTREAM_TLS_TIMEOUT, "no TLS handshake with %s within %llu ms",
 			 r->host->text, (unsigned long long)r->snapshot->config->limits.tls_ms);
 	connected(r, &e);
 }

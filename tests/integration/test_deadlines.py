@@ -47,8 +47,8 @@ def test_tls(stile):
         c.send(f"GET /x HTTP/1.1\r\nHost: origin.test:{p.port}\r\n\r\n".encode())
         with p.accept() as o:
             assert o.read(1) == b"\x16"
-            check_refusal(c.response(), 502, "upstream_tls_failed")
-        timed_out(s, 0, "upstream_tls_failed", p.port, 290, 502)
+            check_refusal(c.response(), 504, "upstream_tls_timeout")
+        timed_out(s, 0, "upstream_tls_timeout", p.port, 290, 504)
 
 
 @pytest.mark.parametrize("part", [b"", b"HTTP/1.1 200 O", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"])

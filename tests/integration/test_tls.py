@@ -682,6 +682,7 @@ def test_a_peer_that_answers_nothing_to_our_hello(stile):
     s = stile(rules=[allow("https://origin.test:*")], limits={"tls": "300ms"})
     with Peer() as p:
         r = s.tls_get("/ok/a", p.port)
-    check_refusal(r, 502, "upstream_tls_failed")
+    check_refusal(r, 504, "upstream_tls_timeout")
+    assert "error=connection_timeout" in r.get("proxy-status")
     assert "no TLS handshake with origin.test within 300 ms" in r.json()["detail"]
-    assert s.wait_record(event="request.end")["error"] == "upstream_tls_failed"
+    assert s.wait_record(event="request.end")["error"] == "upstream_tls_timeout"

@@ -16,7 +16,7 @@ HOUR_NS = 3600 * 10**9
 # A tunnel whose CONNECT was answered can only be closed.
 DNS_FAILS = {"dns_timeout", "dns_failed", "closed"}
 NO_LOG = {"log_unavailable", "closed"}
-ORIGIN_FAILS = {"upstream_closed", "closed", "cut", "upstream_tls_failed", "client_closed", "upstream_timeout"}
+ORIGIN_FAILS = {"upstream_closed", "closed", "cut", "upstream_tls_failed", "upstream_tls_timeout", "client_closed", "upstream_timeout"}
 
 
 class Logs:
