@@ -95,7 +95,7 @@ help:
 	@echo "make replay     scenarios over a fake network, clock and log (R=NAME picks some)"
 	@echo "make replay-torture  each scenario again for each allocation, which then fails"
 	@echo "make soak MINUTES=10  mixed traffic and faults for so long; SAN=asan or tsan"
-	@echo "make bench      against other proxies (installs them); BENCH=--quick for a short run"
+	@echo "make bench      against other proxies (installs them); BENCH=\"--quick j k\": short, some rows"
 	@echo "make lint       clang-format, clang-tidy, cppcheck, layers, banned functions"
 	@echo "make strace     the system calls of one forwarded request"
 	@echo "make install    into DESTDIR/PREFIX ($(PREFIX))"
@@ -135,7 +135,6 @@ bypass: test-deps all
 
 .PHONY: bench
 bench: test-deps all
-	@sh tests/install-deps.sh bench
 	@$(PYTHON) tests/bench/run.py --build $(BUILD) $(BENCH)
 
 -include tests/fuzz/fuzz.mk

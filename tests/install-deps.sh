@@ -14,7 +14,7 @@ test="libcmocka-dev python3 python3-pytest python3-pytest-xdist python3-requests
 demo="python3 python3-cryptography curl"
 lint="clang clang-tidy clang-format cppcheck libclang-rt-14-dev llvm"
 fuzz="clang libclang-rt-14-dev llvm python3 python3-h11 nodejs"
-bench="python3 python3-cryptography squid-openssl tinyproxy-bin"
+bench="python3 python3-cryptography python3-venv openssl squid-openssl tinyproxy-bin"
 
 want=
 for group in "$@"; do

@@ -6,81 +6,16 @@
  * `handshake`: what the library alone takes for the server's side of a TLS handshake, in memory.
  * Loopback only; bounded by count.
  */
-#include <arpa/inet.h>
-#include <errno.h>
 #include <getopt.h>
-#include <netinet/tcp.h>
-#include <openssl/err.h>
-#include <openssl/ssl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
 
-#define MAX_EVENTS 256
+#include "wire.h"
 
-static void die(const char *what)
-{
-	perror(what);
-	exit(1);
-}
-
-static struct sockaddr_in loopback(int port)
-{
-	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-
-	a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	return a;
-}
-
-static int listen_any(void)
-{
-	struct sockaddr_in a = loopback(0);
-	socklen_t n = sizeof(a);
-	int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-
-	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	if (fd < 0 || bind(fd, (struct sockaddr *)&a, n) < 0 || listen(fd, 4096) < 0)
-		die("listen");
-	getsockname(fd, (struct sockaddr *)&a, &n);
-	printf("%d\n", ntohs(a.sin_port));
-	fflush(stdout);
-	return fd;
-}
-
-static int dial(int port)
-{
-	struct sockaddr_in a = loopback(port);
-	int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-
-	if (fd < 0)
-		die("socket");
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	if (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0 && errno != EINPROGRESS)
-		die("connect");
-	return fd;
-}
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-/* ---- a connection that may hold TLS, for origin and load ---- */
+/* ---- a connection of origin and load ---- */
 
 struct conn {
-	int fd;
-	SSL *ssl;
+	struct wire w; /* first: epoll gives it back */
 	int state;
 	size_t got;  /* bytes in buf */
 	size_t need; /* body bytes still to come */
@@ -94,52 +29,10 @@ struct conn {
 	size_t bulk_at, bulk_n;
 };
 
-/* Bytes, 0 at the end, -1 would block, -2 broken. */
-static ssize_t conn_read(struct conn *c, void *p, size_t n)
-{
-	ssize_t r;
-
-	if (!c->ssl) {
-		r = recv(c->fd, p, n, 0);
-		return r >= 0 ? r : errno == EAGAIN ? -1 : -2;
-	}
-	r = SSL_read(c->ssl, p, (int)n);
-	if (r > 0)
-		return r;
-	switch (SSL_get_error(c->ssl, (int)r)) {
-	case SSL_ERROR_WANT_READ:
-	case SSL_ERROR_WANT_WRITE: return -1;
-	case SSL_ERROR_ZERO_RETURN: return 0;
-	default: ERR_clear_error(); return -2;
-	}
-}
-
-static ssize_t conn_write(struct conn *c, const void *p, size_t n)
-{
-	ssize_t r;
-
-	if (!c->ssl) {
-		r = send(c->fd, p, n, MSG_NOSIGNAL);
-		return r >= 0 ? r : errno == EAGAIN ? -1 : -2;
-	}
-	r = SSL_write(c->ssl, p, (int)n);
-	if (r > 0)
-		return r;
-	return SSL_get_error(c->ssl, (int)r) == SSL_ERROR_WANT_WRITE ? -1 : -2;
-}
-
 static void conn_free(struct conn *c)
 {
-	SSL_free(c->ssl);
-	close(c->fd);
+	wire_close(&c->w);
 	free(c);
-}
-
-static void watch(int ep, int op, struct conn *c, uint32_t events)
-{
-	struct epoll_event e = {.events = events, .data.ptr = c};
-
-	epoll_ctl(ep, op, c->fd, &e);
 }
 
 /* ---- origin ---- */
@@ -164,7 +57,7 @@ static void make_answers(size_t body, size_t bulk)
 /* What the peer still sends is read, so that no reset destroys the answer on its way. */
 static bool origin_end(struct conn *c)
 {
-	shutdown(c->fd, SHUT_WR);
+	shutdown(c->w.fd, SHUT_WR);
 	c->ended = true;
 	return true;
 }
@@ -173,17 +66,17 @@ static bool origin_end(struct conn *c)
 static bool origin_send(int ep, struct conn *c)
 {
 	while (c->bulk_at < c->bulk_n) {
-		ssize_t n = conn_write(c, c->bulk + c->bulk_at, c->bulk_n - c->bulk_at);
+		ssize_t n = wire_write(&c->w, c->bulk + c->bulk_at, c->bulk_n - c->bulk_at);
 
 		if (n == -1) {
-			watch(ep, EPOLL_CTL_MOD, c, EPOLLIN | EPOLLOUT);
+			watch(ep, EPOLL_CTL_MOD, &c->w, EPOLLIN | EPOLLOUT);
 			return true;
 		}
 		if (n < 0)
 			return false;
 		c->bulk_at += (size_t)n;
 	}
-	watch(ep, EPOLL_CTL_MOD, c, EPOLLIN);
+	watch(ep, EPOLL_CTL_MOD, &c->w, EPOLLIN);
 	if (c->last)
 		return origin_end(c);
 	return true;
@@ -194,10 +87,10 @@ static bool origin_serve(int ep, struct conn *c)
 	ssize_t n;
 
 	if (c->ended)
-		return recv(c->fd, c->buf, sizeof(c->buf), 0) > 0;
+		return recv(c->w.fd, c->buf, sizeof(c->buf), 0) > 0;
 	if (c->bulk_at < c->bulk_n)
 		return origin_send(ep, c);
-	while ((n = conn_read(c, c->buf + c->got, sizeof(c->buf) - 1 - c->got)) > 0) {
+	while ((n = wire_read(&c->w, c->buf + c->got, sizeof(c->buf) - 1 - c->got)) > 0) {
 		char *end;
 
 		c->got += (size_t)n;
@@ -213,7 +106,7 @@ static bool origin_serve(int ep, struct conn *c)
 			c->bulk = bulk ? bulk_answer : answer;
 			c->bulk_n = bulk ? bulk_answer_n : answer_n;
 			c->bulk_at = 0;
-			ssize_t w = conn_write(c, c->bulk, c->bulk_n);
+			ssize_t w = wire_write(&c->w, c->bulk, c->bulk_n);
 			if (w == -2)
 				return false;
 			c->bulk_at = w > 0 ? (size_t)w : 0;
@@ -222,21 +115,10 @@ static bool origin_serve(int ep, struct conn *c)
 			if (c->last)
 				return origin_end(c);
 		}
-		if (!c->ssl && (size_t)n < sizeof(c->buf) / 2)
+		if (!c->w.ssl && (size_t)n < sizeof(c->buf) / 2)
 			return true;
 	}
 	return n == -1;
-}
-
-static SSL_CTX *tls_server(const char *pem)
-{
-	SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
-
-	if (SSL_CTX_use_certificate_chain_file(ctx, pem) != 1 ||
-	    SSL_CTX_use_PrivateKey_file(ctx, pem, SSL_FILETYPE_PEM) != 1)
-		die(pem);
-	SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-	return ctx;
 }
 
 static _Noreturn void origin_main(const char *pem, size_t body, size_t bulk)
@@ -262,13 +144,13 @@ static _Noreturn void origin_main(const char *pem, size_t body, size_t bulk)
 			while ((fd = accept4(lfd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
 				setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 				c = calloc(1, sizeof(*c));
-				c->fd = fd;
+				c->w.fd = fd;
 				if (ctx) {
-					c->ssl = SSL_new(ctx);
-					SSL_set_fd(c->ssl, fd);
-					SSL_set_accept_state(c->ssl);
+					c->w.ssl = SSL_new(ctx);
+					SSL_set_fd(c->w.ssl, fd);
+					SSL_set_accept_state(c->w.ssl);
 				}
-				watch(ep, EPOLL_CTL_ADD, c, EPOLLIN);
+				watch(ep, EPOLL_CTL_ADD, &c->w, EPOLLIN);
 			}
 		}
 	}
@@ -384,12 +266,12 @@ static uint64_t body_bytes;
 
 static void load_open(int ep, struct conn *c)
 {
-	c->fd = dial(o.proxy ? o.proxy : o.port);
+	c->w.fd = dial(o.proxy ? o.proxy : o.port);
 	c->state = L_CONNECTING;
 	c->got = c->need = 0;
 	c->in_body = c->served = false;
 	c->begun = now();
-	watch(ep, EPOLL_CTL_ADD, c, EPOLLOUT);
+	watch(ep, EPOLL_CTL_ADD, &c->w, EPOLLOUT);
 }
 
 static void load_request(int ep, struct conn *c)
@@ -400,18 +282,19 @@ static void load_request(int ep, struct conn *c)
 	c->in_body = false;
 	c->state = L_ANSWER;
 	sent++;
-	(void)conn_write(c, request, request_n); /* reading says it when the other side has ended */
-	watch(ep, EPOLL_CTL_MOD, c, EPOLLIN);
+	(void)wire_write(&c->w, request,
+			 request_n); /* reading says it when the other side has ended */
+	watch(ep, EPOLL_CTL_MOD, &c->w, EPOLLIN);
 }
 
 static void load_tls(int ep, struct conn *c)
 {
-	int r = SSL_do_handshake(c->ssl);
+	int r = SSL_do_handshake(c->w.ssl);
 
 	if (r == 1)
 		load_request(ep, c);
-	else if (SSL_get_error(c->ssl, r) == SSL_ERROR_WANT_READ)
-		watch(ep, EPOLL_CTL_MOD, c, EPOLLIN);
+	else if (SSL_get_error(c->w.ssl, r) == SSL_ERROR_WANT_READ)
+		watch(ep, EPOLL_CTL_MOD, &c->w, EPOLLIN);
 	else {
 		ERR_print_errors_fp(stderr);
 		exit(1);
@@ -425,11 +308,11 @@ static void load_inside(int ep, struct conn *c)
 		return;
 	}
 	c->state = L_TLS;
-	c->ssl = SSL_new(client_ctx);
-	SSL_set_fd(c->ssl, c->fd);
-	SSL_set_tlsext_host_name(c->ssl, o.host);
-	SSL_set1_host(c->ssl, o.host);
-	SSL_set_connect_state(c->ssl);
+	c->w.ssl = SSL_new(client_ctx);
+	SSL_set_fd(c->w.ssl, c->w.fd);
+	SSL_set_tlsext_host_name(c->w.ssl, o.host);
+	SSL_set1_host(c->w.ssl, o.host);
+	SSL_set_connect_state(c->w.ssl);
 	load_tls(ep, c);
 }
 
@@ -438,9 +321,9 @@ static void load_done(int ep, struct conn *c)
 	times[done++] = now() - c->begun;
 	c->served = true;
 	if (o.fresh || c->last) {
-		SSL_free(c->ssl);
-		c->ssl = NULL;
-		close(c->fd);
+		SSL_free(c->w.ssl);
+		c->w.ssl = NULL;
+		close(c->w.fd);
 		if (sent < o.requests)
 			load_open(ep, c);
 		return;
@@ -455,8 +338,8 @@ static void load_answer(int ep, struct conn *c)
 	ssize_t n;
 
 	for (;;) {
-		n = c->in_body ? conn_read(c, sink, sizeof(sink))
-			       : conn_read(c, c->buf + c->got, sizeof(c->buf) - 1 - c->got);
+		n = c->in_body ? wire_read(&c->w, sink, sizeof(sink))
+			       : wire_read(&c->w, c->buf + c->got, sizeof(c->buf) - 1 - c->got);
 		if (n == -1)
 			return;
 		if (n <= 0 && c->served && c->got == 0 && !c->in_body) {
@@ -465,9 +348,9 @@ static void load_answer(int ep, struct conn *c)
 
 			sent--;
 			reopened++;
-			SSL_free(c->ssl);
-			c->ssl = NULL;
-			close(c->fd);
+			SSL_free(c->w.ssl);
+			c->w.ssl = NULL;
+			close(c->w.fd);
 			load_open(ep, c);
 			c->begun = begun;
 			return;
@@ -512,14 +395,14 @@ static void load_event(int ep, struct conn *c)
 	case L_CONNECTING:
 		if (o.tunnel) {
 			c->state = L_CONNECT_SENT;
-			if (conn_write(c, connect_head, connect_n) < 0)
+			if (wire_write(&c->w, connect_head, connect_n) < 0)
 				die("write");
-			watch(ep, EPOLL_CTL_MOD, c, EPOLLIN);
+			watch(ep, EPOLL_CTL_MOD, &c->w, EPOLLIN);
 		} else
 			load_inside(ep, c);
 		return;
 	case L_CONNECT_SENT:
-		n = recv(c->fd, c->buf, sizeof(c->buf) - 1, 0);
+		n = recv(c->w.fd, c->buf, sizeof(c->buf) - 1, 0);
 		if (n <= 0 || strncmp(c->buf + 8, " 200", 4) != 0) {
 			fprintf(stderr, "CONNECT: %.*s\n", n > 0 ? (int)n : 0, c->buf);
 			exit(1);
@@ -536,13 +419,6 @@ static void make_connect_head(void)
 	connect_n = (size_t)snprintf(connect_head, sizeof(connect_head),
 				     "CONNECT %s:%d HTTP/1.1\r\nHost: %s:%d\r\n\r\n", o.host,
 				     o.port, o.host, o.port);
-}
-
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return x < y ? -1 : x > y;
 }
 
 static int load_main(void)

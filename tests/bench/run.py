@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """The race: the same load, in one run and alternating, directly, through a bare relay (the floor),
-through stile, and through Squid and tinyproxy. README.md here says what the numbers mean.
+through stile, and through other proxies (peers.py). README.md here says what the numbers mean.
 
-    make all && tests/bench/run.py [--quick] [--only a,c] [-o FILE]
+    make all && tests/bench/run.py [--quick] [-o FILE] [CASE]...
 
 Everything runs on loopback in a temporary folder; every process is ended by its id."""
 
@@ -11,16 +11,16 @@ import json
 import os
 import pathlib
 import platform
-import pwd
 import re
-import shutil
 import signal
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from typing import NamedTuple
+
+import peers
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
@@ -28,25 +28,53 @@ HOST = "localhost"  # a name that every peer can look up without a server
 IDLE_TUNNELS = 5000
 HOST_COUNTS = (10, 1000, 100000)
 
-# key: what it is, options of the load, whether the origin speaks TLS, who takes part
+ALL = ["direct", "floor", "stile", "stile x2", "squid", "tinyproxy"]
+# Envoy and mitmproxy take part where TLS is ended; Squid too, in HTTP/1.1.
+H2 = ["direct", "floor", "stile", "envoy", "mitmproxy"]
+H1_ORIGIN = ["stile", "envoy", "mitmproxy"]  # the client's HTTP/2 does not reach it otherwise
+
+
+class Case(NamedTuple):
+    title: str
+    load: list[str]  # the program and what it is asked to do
+    origin: str
+    who: list[str]
+
+
+# Letters pick the cases that begin with them: j is all of j...
 CASES = {
-    "a": ("forward, keep-alive", ["--conns", "32"], False,
-          ["direct", "floor", "stile", "stile x2", "squid", "tinyproxy"]),
-    "b": ("CONNECT for each request", ["--conns", "32", "--tunnel", "--fresh"], False,
-          ["direct", "floor", "stile", "stile x2", "squid", "tinyproxy"]),
-    "c": ("inspected, keep-alive", ["--conns", "32", "--tunnel", "--tls"], True,
-          ["direct", "floor", "stile", "stile x2", "squid"]),
-    "d": ("inspected, new connection each", ["--conns", "16", "--tunnel", "--tls", "--fresh"], True,
-          ["direct", "floor", "stile", "stile x2", "squid"]),
-    "e": ("tunnel, bulk", ["--conns", "4", "--tunnel", "--path", "/bulk"], False,
-          ["direct", "floor", "stile", "squid", "tinyproxy"]),
-    "f": ("inspected, bulk", ["--conns", "4", "--tunnel", "--tls", "--path", "/bulk"], True,
-          ["direct", "floor", "stile", "squid"]),
-    "g": (f"{IDLE_TUNNELS} idle tunnels", [], False, ["floor", "stile", "squid", "tinyproxy"]),
-    "h": ("decisions and loading", [], False, []),
-    "i": ("one connection, forward", ["--conns", "1"], False,
-          ["direct", "floor", "stile", "squid", "tinyproxy"]),
+    "a": Case("forward, keep-alive", ["bench", "load", "--conns", "32"], "clear", [*ALL]),
+    "b": Case("CONNECT for each request", ["bench", "load", "--conns", "32", "--tunnel", "--fresh"], "clear",
+              [*ALL]),
+    "c": Case("inspected, keep-alive", ["bench", "load", "--conns", "32", "--tunnel", "--tls"], "tls",
+              ["direct", "floor", "stile", "stile x2", "squid", "envoy", "mitmproxy"]),
+    "d": Case("inspected, new connection each",
+              ["bench", "load", "--conns", "16", "--tunnel", "--tls", "--fresh"], "tls",
+              ["direct", "floor", "stile", "stile x2", "squid"]),
+    "e": Case("tunnel, bulk", ["bench", "load", "--conns", "4", "--tunnel", "--path", "/bulk"], "clear",
+              ["direct", "floor", "stile", "squid", "tinyproxy"]),
+    "f": Case("inspected, bulk", ["bench", "load", "--conns", "4", "--tunnel", "--tls", "--path", "/bulk"],
+              "tls", ["direct", "floor", "stile", "squid", "envoy"]),
+    "g": Case(f"{IDLE_TUNNELS} idle tunnels", [], "clear", ["floor", "stile", "squid", "tinyproxy"]),
+    "h": Case("decisions and loading", [], "clear", []),
+    "i": Case("one connection, forward", ["bench", "load", "--conns", "1"], "clear",
+              ["direct", "floor", "stile", "squid", "tinyproxy"]),
+    "j1": Case("HTTP/2 inspected, 32 connections of 1 stream, HTTP/2 origin",
+               ["h2", "load", "--conns", "32", "--streams", "1"], "h2", [*H2]),
+    "j1-h1": Case("HTTP/2 inspected, 32 connections of 1 stream, HTTP/1.1 origin",
+                  ["h2", "load", "--conns", "32", "--streams", "1"], "tls", [*H1_ORIGIN]),
+    "j100": Case("HTTP/2 inspected, 4 connections of 100 streams, HTTP/2 origin",
+                 ["h2", "load", "--conns", "4", "--streams", "100"], "h2", [*H2]),
+    "j100-h1": Case("HTTP/2 inspected, 4 connections of 100 streams, HTTP/1.1 origin",
+                    ["h2", "load", "--conns", "4", "--streams", "100"], "tls", [*H1_ORIGIN]),
+    "k": Case("gRPC unary, inspected, 4 connections of 8 calls",
+              ["h2", "load", "--conns", "4", "--streams", "8", "--grpc"], "h2", [*H2]),
+    "l1": Case("event stream, inspected, HTTP/1.1", ["h2", "events"], "events",
+               ["direct", "floor", "stile", "squid", "envoy", "mitmproxy"]),
+    "l2": Case("event stream, inspected, HTTP/2", ["h2", "events", "--h2"], "events-h2", [*H2]),
 }
+EVENTS = ("l1", "l2")
+LATENCY = ("i", *EVENTS)  # what is added to direct
 BULK = ("e", "f")
 # CPU of stile at most so many times that of the other; (g) in KB
 GOALS = {"a": ("floor", 1.35), "b": ("floor", 1.35), "c": ("floor", 1.5), "d": ("squid", 0.1),
@@ -54,12 +82,6 @@ GOALS = {"a": ("floor", 1.35), "b": ("floor", 1.35), "c": ("floor", 1.5), "d": (
 
 
 # ---- processes ----
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
 
 def children(pid: int) -> list[int]:
     found = []
@@ -109,35 +131,30 @@ def end(p: subprocess.Popen) -> None:
             p.wait()
 
 
-def wait_port(port: int, p: subprocess.Popen, what: str, log: pathlib.Path) -> None:
-    for _ in range(300):
-        with socket.socket() as s:
-            if s.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        if p.poll() is not None:
-            break
-        time.sleep(0.1)
-    sys.exit(f"{what} did not start: {log.read_text(errors='replace')[-2000:]}")
-
-
 # ---- who takes part ----
 
 class Bench:
-    """The programs of one run. `ports[NAME]` is where NAME listens, for clear and for TLS origins."""
+    """The programs of one run. `origin[KIND]` is an origin's port, `ports[NAME][KIND]` where NAME listens for
+    that origin; who is not to be had is in `missing`, with the reason."""
 
     def __init__(self, folder: pathlib.Path, build: pathlib.Path):
         self.folder, self.build = folder, build
         self.running: list[subprocess.Popen] = []
         self.pids: dict[str, int] = {}
-        self.ports: dict[str, dict[bool, int]] = {}
+        self.ports: dict[str, dict[str, int]] = {}
         self.ca: dict[str, pathlib.Path] = {}
-        self.origin: dict[bool, int] = {}
+        self.origin: dict[str, int] = {}
+        self.missing: dict[str, str] = {}
+        self.host, self.tunnels = HOST, IDLE_TUNNELS
         self.program = build / "bench/bench"
+        self.h2 = build / "bench/h2"
 
     def compile(self) -> None:
         self.program.parent.mkdir(parents=True, exist_ok=True)
         flags = ["cc", "-O2", "-std=c17", "-D_GNU_SOURCE", f"-I{ROOT}"]
         subprocess.run([*flags, "-o", self.program, HERE / "bench.c", "-lssl", "-lcrypto"], check=True)
+        subprocess.run([*flags, "-o", self.h2, HERE / "h2.c", HERE / "events.c", "-lnghttp2", "-lssl", "-lcrypto",
+                        "-pthread"], check=True)
         subprocess.run([*flags, "-o", self.build / "bench/decide", HERE / "decide.c",
                         self.build / "libpolicy.a", self.build / "liblogging.a", "-lyaml", "-lpsl", "-lcrypto",
                         "-pthread"], check=True)
@@ -148,8 +165,8 @@ class Bench:
         return p
 
     def start_own(self, *args) -> tuple[int, int]:
-        """One of bench.c's servers: its process id and port."""
-        p = self.start([self.program, *args], stdout=subprocess.PIPE, text=True)
+        """One of our own servers: its process id and port."""
+        p = self.start(list(args), stdout=subprocess.PIPE, text=True)
         return p.pid, int(p.stdout.readline())
 
     def start_origins(self) -> None:
@@ -159,32 +176,35 @@ class Bench:
         both = self.folder / "origin.pem"
         both.write_text((pki / "good.pem").read_text() + (pki / "good.key").read_text())
         bulk = ["--bulk", str(8 << 20)]
-        _, self.origin[False] = self.start_own("origin", *bulk)
-        _, self.origin[True] = self.start_own("origin", "--pem", both, *bulk)
+        for kind, args in {"clear": [self.program, "origin", *bulk],
+                           "tls": [self.program, "origin", "--pem", both, *bulk],
+                           "h2": [self.h2, "origin", "--pem", both],
+                           "events": [self.h2, "events-origin", "--pem", both],
+                           "events-h2": [self.h2, "events-origin", "--h2", "--pem", both]}.items():
+            _, self.origin[kind] = self.start_own(*args)
         self.ca["direct"] = self.ca["floor"] = pki / "ca.pem"
 
     def handshake_us(self) -> float:
         """What OpenSSL alone takes for the server's side of a handshake with an ECDSA leaf."""
         leaf = self.folder / "ec.pem"
-        key, cert = self.folder / "ec.key", self.folder / "ec.crt"
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-                        "-nodes", "-days", "3", "-subj", f"/CN={HOST}", "-keyout", key, "-out", cert],
-                       check=True, stderr=subprocess.DEVNULL)
+        cert, key = peers.self_signed(self.folder, HOST)
         leaf.write_text(cert.read_text() + key.read_text())
         out = subprocess.run([self.program, "handshake", "--pem", leaf], check=True, capture_output=True, text=True)
         return json.loads(out.stdout)["cpu_us"]
 
     def start_floor(self) -> None:
         self.ports["floor"] = {}
-        for tls in (False, True):
-            pid, port = self.start_own("floor", "--port", self.origin[tls])
-            self.ports["floor"][tls] = port
-            self.pids[f"floor{tls}"] = pid
+        for kind, at in self.origin.items():
+            pid, self.ports["floor"][kind] = self.start_own(self.program, "floor", "--port", at)
+            self.pids[f"floor {kind}"] = pid
 
     def start_stile(self, name: str, workers: int) -> None:
         folder = self.folder / name.replace(" ", "-")
         folder.mkdir()
-        clear, tls = self.origin[False], self.origin[True]
+        clear = self.origin["clear"]
+        inspected = "".join(f"""\
+      - {{allow: "https://{HOST}:{at}/**", addresses: [127.0.0.0/8]}}
+""" for kind, at in self.origin.items() if kind != "clear")
         (folder / "stile.yaml").write_text(f"""\
 version: 1
 listen: [{{proxy: "127.0.0.1:0"}}]
@@ -197,114 +217,62 @@ policies:
     rules:
       - {{allow: "tcp://{HOST}:{clear}", addresses: [127.0.0.0/8]}}
       - {{allow: "http://{HOST}:{clear}/**", addresses: [127.0.0.0/8]}}
-      - {{allow: "https://{HOST}:{tls}/**", addresses: [127.0.0.0/8]}}
-""")
+{inspected}""")
         p = self.start([self.build / "stile", "serve", "-c", "stile.yaml"], cwd=folder,
                        stderr=subprocess.PIPE, text=True)
         for line in p.stderr:
             if m := re.search(r"listening on 127\.0\.0\.1:(\d+)", line):
-                self.ports[name] = {False: int(m[1]), True: int(m[1])}
+                self.ports[name] = {kind: int(m[1]) for kind in self.origin}
                 break
         else:
             sys.exit("stile did not start")
         self.pids[name] = p.pid
         self.ca[name] = folder / "ca/ca.pem"
 
-    def start_squid(self) -> None:
-        folder = self.folder / "squid"
-        folder.mkdir()
-        self.ports["squid"] = {False: free_port(), True: free_port()}
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
-                        "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30", "-subj", "/CN=squid bench",
-                        "-keyout", folder / "ca.key", "-out", folder / "ca.pem"], check=True,
-                       stderr=subprocess.DEVNULL)
-        (folder / "hosts").write_text(f"127.0.0.1 {HOST}\n")
-        certgen = "/usr/lib/squid/security_file_certgen"
-        subprocess.run([certgen, "-c", "-s", folder / "db", "-M", "16MB"], check=True,
-                       stdout=subprocess.DEVNULL)
-        (folder / "squid.conf").write_text(f"""\
-http_port 127.0.0.1:{self.ports["squid"][False]}
-http_port 127.0.0.1:{self.ports["squid"][True]} ssl-bump generate-host-certificates=on \
-dynamic_cert_mem_cache_size=16MB tls-cert={folder}/ca.pem tls-key={folder}/ca.key
-sslcrtd_program {certgen} -s {folder}/db -M 16MB
-tls_outgoing_options cafile={self.folder}/pki/ca.pem
-acl bumped localport {self.ports["squid"][True]}
-acl step1 at_step SslBump1
-ssl_bump peek step1
-ssl_bump bump bumped
-hosts_file {folder}/hosts
-http_access allow localhost
-http_access deny all
-cache deny all
-cache_mem 8 MB
-access_log stdio:{folder}/access.log
-cache_log {folder}/cache.log
-pid_filename {folder}/squid.pid
-coredump_dir {folder}
-netdb_filename none
-pinger_enable off
-max_filedescriptors 32768
-shutdown_lifetime 0 seconds
-visible_hostname bench
-workers 1
-""")
-        if os.geteuid() == 0:  # then Squid changes to its own user
-            user = pwd.getpwnam("proxy")
-            for path in [folder, *folder.rglob("*")]:
-                os.chown(path, user.pw_uid, user.pw_gid)
-        out = folder / "out"
-        p = self.start(["squid", "-N", "-f", folder / "squid.conf"], stdout=open(out, "w"),
-                       stderr=subprocess.STDOUT, cwd=folder)
-        for port in self.ports["squid"].values():
-            wait_port(port, p, "squid", out)
-        self.pids["squid"] = p.pid
-        self.ca["squid"] = folder / "ca.pem"
+    def start_peers(self, wanted: set[str]) -> None:
+        for name, start in peers.PEERS.items():
+            if name not in wanted:
+                continue
+            try:
+                start(self)
+            except (peers.Missing, OSError, KeyError, subprocess.CalledProcessError) as e:
+                self.missing[name] = str(e)
+                self.ports.pop(name, None)
+                print(f"{name} is missing: {e}", flush=True)
 
-    def start_tinyproxy(self) -> None:
-        folder = self.folder / "tinyproxy"
-        folder.mkdir()
-        port = free_port()
-        user = "User nobody\nGroup nogroup\n" if os.geteuid() == 0 else ""
-        if user:
-            os.chown(folder, pwd.getpwnam("nobody").pw_uid, -1)
-        (folder / "conf").write_text(f"""\
-{user}Port {port}
-Listen 127.0.0.1
-Timeout 600
-MaxClients {IDLE_TUNNELS + 500}
-LogFile "{folder}/log"
-LogLevel Connect
-Allow 127.0.0.1
-""")
-        out = folder / "out"
-        p = self.start(["tinyproxy", "-d", "-c", folder / "conf"], stdout=open(out, "w"),
-                       stderr=subprocess.STDOUT, cwd=folder)
-        wait_port(port, p, "tinyproxy", out)
-        self.pids["tinyproxy"] = p.pid
-        self.ports["tinyproxy"] = {False: port}
+    def pid(self, who: str, origin: str) -> int | None:
+        return self.pids.get(f"floor {origin}" if who == "floor" else who)
 
-    def pid(self, who: str, tls: bool) -> int | None:
-        return self.pids.get(f"floor{tls}" if who == "floor" else who)
-
-    def load(self, who: str, options: list[str], tls: bool, requests: int) -> dict:
+    def load(self, who: str, options: list[str], origin: str, requests: int) -> dict:
         """One run of the load; what it printed, and the CPU seconds of the proxy."""
-        args = [self.program, "load", "--host", HOST, "--requests", str(requests)]
+        if who in self.missing:
+            raise RuntimeError(f"missing: {self.missing[who]}")
+        program, what, *options = options
+        args = [self.build / "bench" / program, what, "--host", HOST, "--requests", str(requests)]
         if who in ("direct", "floor"):
-            args += ["--port", str(self.origin[tls] if who == "direct" else self.ports[who][tls])]
+            args += ["--port", str(self.origin[origin] if who == "direct" else self.ports[who][origin])]
             args += [o for o in options if o != "--tunnel"]
         else:
-            args += ["--proxy", str(self.ports[who][tls]), "--port", str(self.origin[tls]), *options]
+            args += ["--proxy", str(self.ports[who][origin]), "--port", str(self.origin[origin]), *options]
             if who == "tinyproxy" and "--tunnel" not in options:
                 args.append("--fresh")  # it keeps no connection
-        if tls:
+        if origin != "clear":
             args += ["--ca", str(self.ca[who])]
-        pid = self.pid(who, tls)
+        pid = self.pid(who, origin)
+        return self.measure(args, pid, program == "h2")
+
+    def measure(self, args: list, pid: int | None, waits: bool) -> dict:
+        """waits: it sets up, says that it is ready, and is told to go: what came before does not count."""
+        p = self.start(args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if waits:
+            p.stdout.readline()
         before = cpu_seconds(pid) if pid else 0.0
-        done = subprocess.run(args, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(" | ".join(done.stderr.split("\n"))[:300] or "failed")
+        out, err = p.communicate("go\n" if waits else None)
+        self.running.remove(p)
+        if p.returncode:
+            raise RuntimeError(" | ".join(err.split("\n"))[:300] or "failed")
         time.sleep(0.03)  # what follows the last answer is of the price too
-        result = json.loads(done.stdout)
+        result = json.loads(out)
         result["cpu_s"] = cpu_seconds(pid) - before if pid else 0.0
         return result
 
@@ -315,14 +283,21 @@ Allow 127.0.0.1
 
 # ---- the cases ----
 
+def fewest(options: list[str]) -> int:
+    """Each stream twice, where there are streams."""
+    if "--streams" not in options:
+        return 0
+    return 2 * int(options[options.index("--conns") + 1]) * int(options[options.index("--streams") + 1])
+
+
 def race(b: Bench, case: str, rounds: int, seconds: float) -> dict:
-    _, options, tls, who = CASES[case]
+    _, options, origin, who = CASES[case]
     counts, samples, failed = {}, {w: [] for w in who}, {}
     for w in who:  # warms up, and finds how many requests fill the time
         try:
-            for n in (4, 16) if case in BULK else (100, 400):
-                rps = b.load(w, options, tls, n)["rps"]
-            counts[w] = max(8 if case in BULK else 50, int(rps * seconds))
+            for n in (4, 16) if case in BULK else (20,) if case in EVENTS else (100, 400):
+                rps = b.load(w, options, origin, n)["rps"]
+            counts[w] = max(fewest(options), 8 if case in BULK else 250 if case in EVENTS else 50, int(rps * seconds))
         except RuntimeError as e:
             failed[w] = str(e)
     for _ in range(rounds):
@@ -330,7 +305,7 @@ def race(b: Bench, case: str, rounds: int, seconds: float) -> dict:
             if w in failed:
                 continue
             try:
-                samples[w].append(b.load(w, options, tls, counts[w]))
+                samples[w].append(b.load(w, options, origin, counts[w]))
             except RuntimeError as e:
                 failed[w] = str(e)
     rows = {}
@@ -354,29 +329,30 @@ def race(b: Bench, case: str, rounds: int, seconds: float) -> dict:
         for x in who:
             if w != x and rows[x].get(price) and rows["stile"].get(price) and w == "stile":
                 rows["stile"].setdefault("ratio", {})[x] = rows["stile"][price] / rows[x][price]
-        if case == "i" and "p50_us" in rows[w] and "p50_us" in rows["direct"]:
-            rows[w]["added_p50_us"] = rows[w]["p50_us"] - rows["direct"]["p50_us"]
+        if case in LATENCY and "p50_us" in rows[w] and "p50_us" in rows["direct"]:
+            for k in ("p50_us", "p99_us"):
+                rows[w][f"added_{k}"] = rows[w][k] - rows["direct"][k]
     return rows
 
 
 def idle(b: Bench) -> dict:
     rows = {}
-    for w in CASES["g"][3]:
-        args = [b.program, "idle", "--host", HOST, "--conns", str(IDLE_TUNNELS)]
-        args += ["--port", b.ports[w][False]] if w == "floor" else [
-            "--proxy", b.ports[w][False], "--port", b.origin[False]]
+    for w in CASES["g"].who:
         try:
-            b.load(w, CASES["b"][1], False, 400)  # so that what is made once is there
+            b.load(w, CASES["b"].load, "clear", 400)  # so that what is made once is there
         except RuntimeError as e:
             rows[w] = {"failed": str(e)}
             continue
         time.sleep(0.5)
-        before = memory_kb(b.pid(w, False))
+        args = [b.program, "idle", "--host", HOST, "--conns", str(IDLE_TUNNELS)]
+        args += ["--port", b.ports[w]["clear"]] if w == "floor" else [
+            "--proxy", b.ports[w]["clear"], "--port", b.origin["clear"]]
+        before = memory_kb(b.pid(w, "clear"))
         p = b.start([str(a) for a in args], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE, text=True)
         ready = p.stdout.readline().strip() == "ready"
         time.sleep(1)
-        after = memory_kb(b.pid(w, False))
+        after = memory_kb(b.pid(w, "clear"))
         _, err = p.communicate()  # ends its input, and so the tunnels
         if ready:
             rows[w] = {f"{k.lower()}_kb": (after[k] - before[k]) / IDLE_TUNNELS for k in before}
@@ -398,6 +374,19 @@ def decisions(b: Bench, quick: bool) -> dict:
 
 # ---- the table ----
 
+def pick(words: list[str]) -> list[str]:
+    """The cases that words name, in the order of the table; none: all. A word is a case, or letters that
+    cases begin with."""
+    found = set()
+    for word in words:
+        for part in [word] if word in CASES else word:
+            some = {c for c in CASES if c == part or c[0] == part}
+            if not some:
+                raise KeyError(part)
+            found |= some
+    return [c for c in CASES if c in found or not found]
+
+
 def cell(v, form: str = "{:,.0f}") -> str:
     return "" if v is None else form.format(v)
 
@@ -417,8 +406,26 @@ def goal_line(case: str, rows: dict) -> str:
     return ""
 
 
+def print_race(case: str, rows: dict) -> None:
+    bulk, added = case in BULK, case in LATENCY
+    per = "CPU s/GB" if bulk else "CPU us/event" if case in EVENTS else "CPU us/req"
+    print(f"    {'':12}{'GB/s' if bulk else '' if case in EVENTS else 'requests/s':>12}{per:>14}"
+          f"{'p50 us':>10}{'p99 us':>10}" + (f"{'added p50':>11}{'added p99':>11}" if added else "")
+          + "   CPU of stile / its")
+    ratio = rows["stile"].get("ratio", {})
+    for w, r in rows.items():
+        if "failed" in r:
+            print(f"    {w:12}{r['failed']}")
+            continue
+        rate = f"{r['gb_per_s']:.2f}" if bulk else "" if case in EVENTS else f"{r['rps']:,.0f}"
+        cpu = f"{r['cpu_s_per_gb']:.3f}" if bulk else f"{r['cpu_us']:.1f}"
+        plus = "".join(f"{cell(r.get(f'added_{k}')):>11}" for k in ("p50_us", "p99_us")) if added else ""
+        print(f"    {w:12}{rate:>12}{cpu if w != 'direct' else '':>14}{r['p50_us']:10,.0f}{r['p99_us']:10,.0f}"
+              f"{plus}   {cell(ratio.get(w), '{:.2f}')}")
+
+
 def print_case(case: str, rows: dict) -> None:
-    print(f"\n({case}) {CASES[case][0]}")
+    print(f"\n({case}) {CASES[case].title}")
     if case == "h":
         print(f"    {'hosts':>10}{'decision ns':>14}{'load ms':>12}{'MB':>10}")
         for n, r in rows.items():
@@ -426,66 +433,46 @@ def print_case(case: str, rows: dict) -> None:
     elif case == "g":
         print(f"    {'':12}{'PSS KB':>10}{'RSS KB':>10}   a tunnel")
         for w, r in rows.items():
-            print(f"    {w:12}" + (f"failed: {r['failed']}" if "failed" in r else
+            print(f"    {w:12}" + (r["failed"] if "failed" in r else
                                    f"{r['pss_kb']:10.2f}{r['rss_kb']:10.2f}"))
     else:
-        bulk = case in BULK
-        print(f"    {'':12}{'GB/s' if bulk else 'requests/s':>12}"
-              f"{'CPU s/GB' if bulk else 'CPU us/req':>12}{'p50 us':>10}{'p99 us':>10}   "
-              + ("added p50 us" if case == "i" else "CPU of stile / its"))
-        ratio = rows["stile"].get("ratio", {})
-        for w, r in rows.items():
-            if "failed" in r:
-                print(f"    {w:12}failed: {r['failed']}")
-                continue
-            rate = f"{r['gb_per_s']:12.2f}" if bulk else f"{r['rps']:12,.0f}"
-            cpu = f"{r['cpu_s_per_gb']:12.3f}" if bulk else f"{r['cpu_us']:12.1f}"
-            last = cell(r.get("added_p50_us")) if case == "i" else cell(ratio.get(w), "{:.2f}")
-            print(f"    {w:12}{rate}{cpu if w != 'direct' else '':>12}{r['p50_us']:10,.0f}{r['p99_us']:10,.0f}"
-                  f"   {last}")
+        print_race(case, rows)
     if line := goal_line(case, rows):
         print(line)
     sys.stdout.flush()
 
 
-def version_of(*args: str) -> str:
-    try:
-        out = subprocess.run(args, capture_output=True, text=True)
-        return (out.stdout + out.stderr).splitlines()[0].strip()
-    except (OSError, IndexError):
-        return "not there"
-
-
 def machine() -> dict:
     model = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
     return {"cpu": model[1] if model else platform.machine(), "cpus": os.cpu_count(),
-            "kernel": platform.release(), "openssl": version_of("openssl", "version"),
-            "squid": version_of("squid", "-v"), "tinyproxy": version_of("tinyproxy", "-v"),
+            "kernel": platform.release(), "openssl": peers.version_of("openssl", "version"),
             "load_before": os.getloadavg()[0]}
 
 
 def main() -> None:
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--build", default="build", help="where stile and its libraries are (build)")
-    a.add_argument("--quick", action="store_true", help="about a minute instead of about five")
-    a.add_argument("--only", default="".join(CASES), help="cases, for example a,c")
+    a.add_argument("--quick", action="store_true", help="about two minutes instead of about ten")
+    a.add_argument("cases", nargs="*", help="letters or names of cases: j k l, acj, j100-h1 (all)")
+    a.add_argument("--only", default="", help="the same, for example a,c")
     a.add_argument("--no-peers", action="store_true", help="direct, floor and stile alone")
     a.add_argument("-o", dest="out", help="the numbers as JSON")
     o = a.parse_args()
-    cases = [c for c in o.only.replace(",", "")]
-    if bad := [c for c in cases if c not in CASES]:
-        a.error(f"no case {bad[0]} (there are {', '.join(CASES)})")
-    if not o.no_peers:
-        subprocess.run(["sh", ROOT / "tests/install-deps.sh", "bench"], check=True)
-        os.environ["PATH"] += ":/usr/sbin:/sbin"
-        if not shutil.which("squid") or not shutil.which("tinyproxy"):
-            sys.exit("squid or tinyproxy is not there")
-    for case, (_, _, _, who) in CASES.items():
-        if o.no_peers:
-            who[:] = [w for w in who if w not in ("squid", "tinyproxy")]
+    try:
+        cases = pick([*o.cases, *o.only.split(",")])
+    except KeyError as e:
+        a.error(f"no case {e} (there are {', '.join(CASES)})")
+    own = {"direct", "floor", "stile", "stile x2"}
+    wanted = {w for c in cases for w in CASES[c].who if not o.no_peers or w in own}
+    for c in CASES.values():
+        c.who[:] = [w for w in c.who if w in wanted]
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    if wanted & {"squid", "tinyproxy", "envoy", "mitmproxy"}:
+        # What cannot be installed is missing from the race, and no more.
+        subprocess.run(["sh", ROOT / "tests/install-deps.sh", "bench"], check=False)
     m = machine()
     print(f"{m['cpu']}, {m['cpus']} CPUs, Linux {m['kernel']}; load average {m['load_before']:.1f}")
-    print(f"{m['openssl']}; {m['squid']}; {m['tinyproxy']}", flush=True)
+    print(m["openssl"], flush=True)
     if m["load_before"] > 0.5:
         print("this machine is not quiet: compare ratios, and those with care")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything started is ended
@@ -499,9 +486,9 @@ def main() -> None:
             b.start_floor()
             b.start_stile("stile", 1)
             b.start_stile("stile x2", 2)
-            if not o.no_peers:
-                b.start_squid()
-                b.start_tinyproxy()
+            b.start_peers(wanted)
+            m["peers"], m["missing"] = peers.versions(b), b.missing
+            print("; ".join(m["peers"].values()), flush=True)
             for case in cases:
                 if case == "g":
                     results[case] = idle(b)
