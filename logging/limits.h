@@ -130,7 +130,18 @@
 #define LIMIT_NO_PROXY_ENTRIES 1024
 
 /* Credentials. */
-#define LIMIT_SECRET_BYTES     65536
-#define LIMIT_MS_SECRET_REREAD 500
+#define LIMIT_SECRET_BYTES	65536
+#define LIMIT_MS_SECRET_REREAD	500
+#define LIMIT_SOURCE_BYTES	(2 * LIMIT_SECRET_BYTES) /* what a source may say at once */
+#define LIMIT_SOURCE_ARGS	64
+#define LIMIT_SOURCE_JSON_DEPTH 8
+#define LIMIT_MS_SOURCE		10000 /* for one answer, unless `timeout` says otherwise */
+/* A start and a reload wait so long for the first answers of new sources, all together. */
+#define LIMIT_MS_SOURCES_FIRST 15000
+/* A value is renewed at most so long before its end. */
+#define LIMIT_MS_CREDENTIAL_EARLY      600000
+#define LIMIT_MS_CREDENTIAL_RETRY      1000
+#define LIMIT_MS_CREDENTIAL_RETRY_MOST 60000
+#define LIMIT_MS_CREDENTIAL_LIFE       2592000000LL /* 30 days: longer is no short life */
 
 #endif

@@ -29,6 +29,9 @@ static void free_credentials(struct config *c)
 		free(c->credentials[i].name);
 		free(c->credentials[i].from);
 		free(c->credentials[i].as_name);
+		for (size_t n = 0; n < c->credentials[i].args_n; n++)
+			free(c->credentials[i].args[n]);
+		free(c->credentials[i].args);
 		free(c->credentials[i].username);
 	}
 	free(c->credentials);

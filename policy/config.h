@@ -55,7 +55,7 @@ struct config_parent {
 	bool by_name; /* `send: name` */
 };
 
-enum credential_source { CREDENTIAL_FROM_FILE, CREDENTIAL_FROM_ENV };
+enum credential_source { CREDENTIAL_FROM_FILE, CREDENTIAL_FROM_ENV, CREDENTIAL_FROM_EXEC };
 enum credential_as {
 	CREDENTIAL_AS_BEARER,
 	CREDENTIAL_AS_BASIC,
@@ -67,10 +67,14 @@ enum credential_as {
 struct config_credential {
 	/* owned */
 	char *name;
-	char *from;	/* path or variable */
+	char *from;	/* path, variable or program */
 	char *as_name;	/* header, query key or cookie; NULL otherwise */
 	char *username; /* AS_BASIC: `as: {basic: USER}`; NULL: the secret is "user:password" */
+	char **args;	/* FROM_EXEC: the program's arguments, without itself */
 	/* plain */
+	size_t args_n;
+	uint64_t timeout_ms; /* for one answer of a source that takes time */
+	uint64_t ttl_ms;     /* `ttl`: how long a value holds at most; 0: not said */
 	enum credential_source source;
 	enum credential_as as;
 	uint32_t line, col;

@@ -43,6 +43,9 @@ void *load_array(struct loader *l, size_t n, size_t size);
 int load_text(struct loader *l, const struct yaml_node *node, const char *what, struct str *ret);
 /* The same with numbers admitted as they are spelt. */
 int load_plain(struct loader *l, const struct yaml_node *node, const char *what, struct str *ret);
+/* A time with a unit, such as 15s, between least and most, all in milliseconds. */
+int load_time(struct loader *l, const struct yaml_node *node, const char *what, uint64_t least_ms,
+	      uint64_t most_ms, uint64_t *ret_ms);
 /* One of n words; *ret is its place. */
 int load_word(struct loader *l, const struct yaml_node *node, const char *what,
 	      const char *const *words, size_t n, size_t *ret);
@@ -68,6 +71,9 @@ void load_limits(struct loader *l, const struct yaml_node *node);
 void load_limits_defaults(struct config_limits *c);
 void load_credentials(struct loader *l, const struct yaml_node *node);
 void load_unused_credentials(struct loader *l);
+/* `from`, and `ttl` behind it. */
+void load_source(struct loader *l, const struct yaml_node *node, struct config_credential *c);
+void load_source_ttl(struct loader *l, const struct section_values *v, struct config_credential *c);
 /* The value of a `credential:` key: *ret is the name, if there is one; the result what it names.
  * NULL: a fault was added, or the tree lacks its end. */
 const struct config_credential *load_credential_name(struct loader *l, const struct yaml_node *node,

@@ -1,6 +1,6 @@
 /*
- * Reads `credentials:`: where each secret comes from and how it goes into a request. No secret is
- * read here. Called by load.c, before the rules that name them.
+ * Reads `credentials:`: how each secret goes into a request; where it comes from is read by
+ * load_source.c. No secret is read here. Called by load.c, before the rules that name them.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,49 +44,6 @@ static bool all_in(struct str s, const char *also)
 			return false;
 	}
 	return s.n > 0;
-}
-
-/* ---- from ---- */
-
-static void read_env(struct loader *l, const struct yaml_node *node, struct config_credential *c)
-{
-	struct str s;
-
-	if (load_text(l, node, "`env`", &s) < 0)
-		return;
-	if (!all_in(s, "_") || (s.p[0] >= '0' && s.p[0] <= '9')) {
-		fault_add(l->f, node->line, node->col,
-			  "`%.*s` is not the name of an environment variable (write it without $)",
-			  SHOW(s));
-		return;
-	}
-	c->source = CREDENTIAL_FROM_ENV;
-	c->from = load_keep(l, s);
-}
-
-static void read_from(struct loader *l, const struct yaml_node *node, struct config_credential *c)
-{
-	const struct yaml_node *file, *env;
-	struct section_values v;
-	struct str s;
-
-	if (load_section(l, node, "`from`", SECTION_FROM, &v) < 0)
-		return;
-	file = section_value(&v, KEY_FROM_FILE);
-	env = section_value(&v, KEY_FROM_ENV);
-	if (!file == !env) {
-		if (!v.has_unknown && !(l->partial && !file))
-			fault_add(l->f, node->line, node->col,
-				  "`from` takes one of `file: PATH` and `env: NAME`");
-		return;
-	}
-	if (env) {
-		read_env(l, env, c);
-		return;
-	}
-	c->source = CREDENTIAL_FROM_FILE;
-	if (load_text(l, file, "`file`", &s) == 0)
-		c->from = load_path(l, file, s);
 }
 
 /* ---- as ---- */
@@ -227,7 +184,9 @@ static void read_credential(struct loader *l, const struct yaml_node *key,
 	if (load_section(l, node, what, SECTION_CREDENTIAL, &v) < 0)
 		return;
 	if (section_value(&v, KEY_CREDENTIAL_FROM))
-		read_from(l, section_value(&v, KEY_CREDENTIAL_FROM), c);
+		load_source(l, section_value(&v, KEY_CREDENTIAL_FROM), c);
+	if (section_value(&v, KEY_CREDENTIAL_TTL))
+		load_source_ttl(l, &v, c);
 	if (section_value(&v, KEY_CREDENTIAL_AS))
 		read_as(l, section_value(&v, KEY_CREDENTIAL_AS), c);
 	if ((!section_value(&v, KEY_CREDENTIAL_FROM) || !section_value(&v, KEY_CREDENTIAL_AS)) &&

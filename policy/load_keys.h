@@ -36,8 +36,11 @@
 	X(LOG, WAIT, "wait")                                                                       \
 	X(CREDENTIAL, FROM, "from")                                                                \
 	X(CREDENTIAL, AS, "as")                                                                    \
+	X(CREDENTIAL, TTL, "ttl")                                                                  \
 	X(FROM, FILE, "file")                                                                      \
 	X(FROM, ENV, "env")                                                                        \
+	X(FROM, EXEC, "exec")                                                                      \
+	X(FROM, TIMEOUT, "timeout")                                                                \
 	X(AS, BASIC, "basic")                                                                      \
 	X(AS, HEADER, "header")                                                                    \
 	X(AS, QUERY, "query")                                                                      \

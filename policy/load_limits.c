@@ -110,17 +110,16 @@ static int read_amount(struct str s, enum unit unit, uint64_t *ret)
 	return -1;
 }
 
-static void read_row(struct loader *l, const struct yaml_node *node, const struct row *row,
-		     const char *name)
+static int load_amount(struct loader *l, const struct yaml_node *node, const char *what,
+		       const struct row *row, uint64_t *ret)
 {
-	char what[48], least[32], most[32];
+	char least[32], most[32];
 	struct strbuf a, b;
 	uint64_t n, digits;
 	struct str s;
 
-	snprintf(what, sizeof(what), "`%s`", name);
 	if (load_plain(l, node, what, &s) < 0)
-		return;
+		return -1;
 	if (read_amount(s, row->unit, &n) < 0) {
 		if (row->unit == UNIT_TIME && str_to_u64(s, &digits) == 0)
 			fault_add(l->f, node->line, node->col,
@@ -129,7 +128,7 @@ static void read_row(struct loader *l, const struct yaml_node *node, const struc
 		else
 			fault_add(l->f, node->line, node->col, "%s: `%.*s` is not %s", what,
 				  SHOW(s), example(row->unit));
-		return;
+		return -1;
 	}
 	strbuf_init_fixed(&a, least, sizeof(least));
 	strbuf_init_fixed(&b, most, sizeof(most));
@@ -138,9 +137,29 @@ static void read_row(struct loader *l, const struct yaml_node *node, const struc
 	if (n < row->least || n > row->most) {
 		fault_add(l->f, node->line, node->col, "%s: `%.*s` is not within %s and %s", what,
 			  SHOW(s), strbuf_cstr(&a), strbuf_cstr(&b));
-		return;
+		return -1;
 	}
-	memcpy((char *)&l->c->limits + row->member, &n, sizeof(n));
+	*ret = n;
+	return 0;
+}
+
+int load_time(struct loader *l, const struct yaml_node *node, const char *what, uint64_t least_ms,
+	      uint64_t most_ms, uint64_t *ret_ms)
+{
+	struct row row = {.unit = UNIT_TIME, .least = least_ms, .most = most_ms};
+
+	return load_amount(l, node, what, &row, ret_ms);
+}
+
+static void read_row(struct loader *l, const struct yaml_node *node, const struct row *row,
+		     const char *name)
+{
+	char what[48];
+	uint64_t n;
+
+	snprintf(what, sizeof(what), "`%s`", name);
+	if (load_amount(l, node, what, row, &n) == 0)
+		memcpy((char *)&l->c->limits + row->member, &n, sizeof(n));
 }
 
 void load_limits_defaults(struct config_limits *c)

@@ -46,7 +46,10 @@ static void print_credential(const struct config *c, const char *name)
 	if (!k)
 		return;
 	(void)printf("%-10s %s, from %s %s, ", "credential", name,
-		     k->source == CREDENTIAL_FROM_FILE ? "the file" : "the variable", k->from);
+		     k->source == CREDENTIAL_FROM_FILE	? "the file"
+		     : k->source == CREDENTIAL_FROM_ENV ? "the variable"
+							: "the program",
+		     k->from);
 	switch (k->as) {
 	case CREDENTIAL_AS_BEARER: (void)printf("as Authorization: Bearer\n"); break;
 	case CREDENTIAL_AS_BASIC: (void)printf("as Authorization: Basic\n"); break;

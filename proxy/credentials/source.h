@@ -1,6 +1,7 @@
 /*
- * The sources of secrets, for store.c: one function a kind. Another kind is another file and one
- * more line in the store's table.
+ * The sources of secrets. Two are read at once, by the thread that makes and polls the store:
+ * files and variables. All others take time: they are asked on the broker's loop and answer from
+ * there. Another one of those is another file and one more line in source.c.
  */
 #ifndef STILE_PROXY_CREDENTIALS_SOURCE_H
 #define STILE_PROXY_CREDENTIALS_SOURCE_H
@@ -9,6 +10,9 @@
 #include <sys/stat.h>
 
 #include "proxy/credentials/store.h"
+#include "proxy/net/loop.h"
+
+/* ---- those that are read at once ---- */
 
 /* What the file was like when it was last read. */
 struct source_mark {
@@ -30,5 +34,32 @@ int source_file_read(const char *path, struct source_mark *mark, struct secret *
 
 /* A reference to what credential_env_capture took. */
 int source_env_read(const char *name, struct secret **ret, struct err *e) ATTR_NODISCARD;
+
+/* ---- those that take time ---- */
+
+/* value: the callee's; NULL: there is none, and why says so as a client may see it. life_us: how
+ * long it holds from now on; 0: the source does not say; below 0: it has ended already. */
+typedef void source_result_fn(void *arg, struct secret *value, int64_t life_us,
+			      const struct err *why);
+
+struct source_ops {
+	/* c and l outlive it. Nothing is asked yet. */
+	int (*open)(const struct config_credential *c, struct loop *l, source_result_fn *on_result,
+		    void *arg, void **ret, struct err *e);
+	/* on_result follows, once, from the loop and never from inside this call; until then it is
+	 * not asked again. -1: it does not follow. */
+	int (*ask)(void *self, struct err *e);
+	void (*close)(void *self); /* on_result does not follow any more */
+};
+
+struct source;
+
+const struct source_ops *source_ops_of(const struct config_credential *c); /* NULL: at once */
+int source_open(const struct config_credential *c, struct loop *l, source_result_fn *on_result,
+		void *arg, struct source **ret, struct err *e) ATTR_NODISCARD;
+int source_ask(struct source *s, struct err *e) ATTR_NODISCARD;
+void source_close(struct source *s); /* NULL is accepted */
+
+extern const struct source_ops source_exec_ops;
 
 #endif

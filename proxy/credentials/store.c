@@ -1,7 +1,7 @@
 /*
- * The current value of every credential. Sources are read by the thread that makes and polls the
- * store; the lock is held for a pointer's exchange, never while a file is read. Operators learn
- * what is unavailable and when it is back; clients learn why without the path.
+ * The credentials of one configuration. Files and variables are read by the thread that makes and
+ * polls the store; sources that take time are the broker's. Operators learn what is unavailable and
+ * when it is back; clients learn why without the path.
  */
 #include "proxy/credentials/store.h"
 
@@ -9,30 +9,33 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "logging/limits.h"
 #include "logging/log.h"
+#include "proxy/credentials/broker.h"
 #include "proxy/credentials/secret.h"
 #include "proxy/credentials/source.h"
 
 struct entry {
 	/* borrowed from the config */
 	const struct config_credential *c;
-	/* counted, under the lock */
-	struct secret *current; /* NULL: unavailable */
-	/* under the lock */
-	char why[ERR_TEXT_MAX];
+	/* counted */
+	struct kept *kept; /* the broker's; NULL: read here */
+	struct slot *slot; /* with kept: borrowed from it */
 	/* the polling thread's own */
 	struct source_mark mark;
 	bool mode_said;
-	bool is_read; /* a first time */
+	bool holds;
 };
 
 struct credential_store {
-	pthread_mutex_t lock;
 	/* owned */
 	struct entry *entries;
 	/* counted */
 	struct config *config;
+	/* borrowed */
+	struct broker *broker;
 	/* plain */
 	size_t n;
 	_Atomic unsigned refs;
@@ -40,10 +43,10 @@ struct credential_store {
 
 static int source_read(struct entry *en, struct secret **ret, struct err *e)
 {
-	switch (en->c->source) {
-	case CREDENTIAL_FROM_FILE: return source_file_read(en->c->from, &en->mark, ret, e);
-	case CREDENTIAL_FROM_ENV: return source_env_read(en->c->from, ret, e);
-	}
+	if (en->c->source == CREDENTIAL_FROM_FILE)
+		return source_file_read(en->c->from, &en->mark, ret, e);
+	if (en->c->source == CREDENTIAL_FROM_ENV)
+		return source_env_read(en->c->from, ret, e);
 	return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "its source is of an unknown kind");
 }
 
@@ -58,66 +61,56 @@ static void say_mode(struct entry *en)
 		 en->c->from);
 }
 
-/* The outcome of a reading: fresh (or NULL with e) becomes what the workers get. Says what changed.
- */
-static void entry_put(struct credential_store *s, struct entry *en, struct secret *fresh,
-		      const struct err *e)
-{
-	struct secret *old;
-	bool same_why;
-
-	pthread_mutex_lock(&s->lock);
-	old = en->current;
-	if (fresh && old && str_eq(secret_value(fresh), secret_value(old))) {
-		pthread_mutex_unlock(&s->lock);
-		secret_unref(fresh);
-		return;
-	}
-	en->current = fresh;
-	same_why = !fresh && !old && strcmp(en->why, e->text) == 0;
-	/* Both are of the same size, and err terminates its text. */
-	memcpy(en->why, fresh ? "" : e->text, fresh ? 1 : sizeof(en->why));
-	pthread_mutex_unlock(&s->lock);
-
-	if (!fresh && (old || !same_why || !en->is_read))
-		log_warn("credential %s (%s) is not available: %s", en->c->name, en->c->from,
-			 e->text);
-	else if (fresh && en->is_read)
-		log_info("credential %s: %s", en->c->name,
-			 old ? "has a new value" : "is available again");
-	secret_unref(old);
-}
-
-static void entry_read(struct credential_store *s, struct entry *en)
+static void entry_read(struct entry *en)
 {
 	struct secret *fresh = NULL;
 	struct err e = ERR_INIT;
 
-	if (source_read(en, &fresh, &e) != 0)
-		fresh = NULL;
-	entry_put(s, en, fresh, &e);
-	en->is_read = true;
+	en->holds = source_read(en, &fresh, &e) == 0;
+	slot_put(en->slot, en->holds ? fresh : NULL, 0, false, &e);
 	say_mode(en);
 }
 
-int credential_store_new(struct config *c, struct credential_store **ret, struct err *e)
+static int entry_open(struct credential_store *s, size_t i, struct err *e)
+{
+	struct entry *en = &s->entries[i];
+
+	en->c = &s->config->credentials[i];
+	if (!broker_keeps(en->c)) {
+		en->slot = slot_new(en->c);
+		if (!en->slot)
+			return err_set(e, "out of memory");
+		entry_read(en);
+		return 0;
+	}
+	if (!s->broker)
+		return err_set(e, "credential %s: nobody is there to ask its source", en->c->name);
+	if (broker_take(s->broker, s->config, i, &en->kept, e) < 0)
+		return -1;
+	en->slot = kept_slot(en->kept);
+	return 0;
+}
+
+int credential_store_new(struct config *c, struct broker *b, struct credential_store **ret,
+			 struct err *e)
 {
 	struct credential_store *s = calloc(1, sizeof(*s));
 
 	if (s)
 		s->entries = calloc(c->credentials_n ? c->credentials_n : 1, sizeof(*s->entries));
-	if (!s || !s->entries || pthread_mutex_init(&s->lock, NULL) != 0) {
-		free(s ? s->entries : NULL);
+	if (!s || !s->entries) {
 		free(s);
 		return err_set(e, "out of memory");
 	}
 	atomic_init(&s->refs, 1);
 	s->config = config_ref(c);
+	s->broker = b;
 	s->n = c->credentials_n;
-	for (size_t i = 0; i < s->n; i++) {
-		s->entries[i].c = &c->credentials[i];
-		entry_read(s, &s->entries[i]);
-	}
+	for (size_t i = 0; i < s->n; i++)
+		if (entry_open(s, i, e) < 0) {
+			credential_store_unref(s);
+			return -1;
+		}
 	*ret = s;
 	return 0;
 }
@@ -132,51 +125,61 @@ void credential_store_unref(struct credential_store *s)
 {
 	if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
 		return;
-	for (size_t i = 0; i < s->n; i++)
-		secret_unref(s->entries[i].current);
-	pthread_mutex_destroy(&s->lock);
+	for (size_t i = 0; i < s->n; i++) {
+		if (s->entries[i].kept)
+			broker_give_back(s->broker, s->entries[i].kept);
+		else
+			slot_unref(s->entries[i].slot);
+	}
 	config_unref(s->config);
 	free(s->entries);
 	free(s);
 }
 
-/* Only this thread ever sets `current`, so it may look without the lock. */
+void credential_store_await(struct credential_store *s)
+{
+	struct timespec t;
+	int64_t until, now;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	until = (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000 + LIMIT_MS_SOURCES_FIRST;
+	for (size_t i = 0; i < s->n; i++) {
+		if (!s->entries[i].kept)
+			continue;
+		clock_gettime(CLOCK_MONOTONIC, &t);
+		now = (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+		slot_await(s->entries[i].slot, until > now ? (uint64_t)(until - now) : 0);
+	}
+}
+
 static bool entry_is_due(const struct entry *en)
 {
 	if (en->c->source != CREDENTIAL_FROM_FILE)
 		return false;
-	return !en->current || source_file_changed(en->c->from, &en->mark);
+	return !en->holds || source_file_changed(en->c->from, &en->mark);
 }
 
 void credential_store_poll(struct credential_store *s)
 {
 	for (size_t i = 0; i < s->n; i++) {
 		if (entry_is_due(&s->entries[i]))
-			entry_read(s, &s->entries[i]);
+			entry_read(&s->entries[i]);
 	}
 }
 
 int credential_get(struct credential_store *s, const char *name, struct secret **ret, struct err *e)
 {
-	char why[ERR_TEXT_MAX] = "no such credential";
-	struct secret *found = NULL;
-
 	for (size_t i = 0; i < s->n; i++) {
 		struct entry *en = &s->entries[i];
 
 		if (strcmp(en->c->name, name) != 0)
 			continue;
-		pthread_mutex_lock(&s->lock);
-		if (en->current)
-			found = secret_ref(en->current);
-		else
-			memcpy(why, en->why, sizeof(why));
-		pthread_mutex_unlock(&s->lock);
-		break;
+		if (slot_get(en->slot, ret, e) == 0)
+			return 0;
+		if (en->kept)
+			broker_nudge(en->kept);
+		return err_wrap(e, "credential %s is not available", name);
 	}
-	if (!found)
-		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE,
-				  "credential %s is not available: %s", name, why);
-	*ret = found;
-	return 0;
+	return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE,
+			  "credential %s is not available: no such credential", name);
 }

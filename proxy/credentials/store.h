@@ -1,7 +1,7 @@
 /*
- * The credentials of one configuration: reads each source, keeps the current value, reads it again
- * when the source changes. The main thread calls credential_store_poll; workers only take
- * references, so a slow disk never blocks one.
+ * The credentials of one configuration, by name. Files and variables are read by the main thread,
+ * which calls credential_store_poll; what takes time is asked by the broker's thread (broker.h).
+ * Workers only take references to what is there, so nothing slow ever blocks one.
  */
 #ifndef STILE_PROXY_CREDENTIALS_STORE_H
 #define STILE_PROXY_CREDENTIALS_STORE_H
@@ -10,6 +10,7 @@
 #include "logging/str.h"
 #include "policy/config.h"
 
+struct broker;
 struct credential_store; /* counted, shared by threads */
 struct secret;		 /* counted, immutable; wiped when the last reference goes */
 
@@ -17,10 +18,14 @@ struct secret;		 /* counted, immutable; wiped when the last reference goes */
  * the values are kept for every later store of the process and wiped from the environment block. */
 int credential_env_capture(const struct config *c, struct err *e) ATTR_NODISCARD;
 
-/* Reads every source once. A source that cannot be read is no failure here: its credential is
- * unavailable until it can, and the operator's log says so (never with the value). */
-int credential_store_new(struct config *c, struct credential_store **ret,
+/* Reads every file and variable once, and has b ask the rest (b outlives the store; NULL will do
+ * where there is no such source). A source that cannot be read is no failure here: its credential
+ * is unavailable until it can, and the operator's log says so (never with the value). */
+int credential_store_new(struct config *c, struct broker *b, struct credential_store **ret,
 			 struct err *e) ATTR_NODISCARD;
+/* Waits until each source has given its first answer, good or bad, but not longer than
+ * LIMIT_MS_SOURCES_FIRST for all. The broker runs. */
+void credential_store_await(struct credential_store *s);
 struct credential_store *credential_store_ref(struct credential_store *s);
 void credential_store_unref(struct credential_store *s);
 /* Reads again what has changed (device, inode, size, mtime of the file). Main thread, every

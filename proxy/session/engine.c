@@ -14,12 +14,14 @@
 
 #include "logging/log.h"
 #include "logging/writer.h"
+#include "proxy/credentials/broker.h"
 #include "proxy/session/worker.h"
 
 #define TAKE_UP_LOOKS 5000
 
 struct engine {
 	/* owned */
+	struct broker *broker;
 	struct signer *signer;
 	struct log_writer *writer;
 	struct log_port *log; /* the main thread's own */
@@ -231,7 +233,8 @@ int engine_new(const struct engine_options *o, struct engine **ret, struct err *
 		return err_set(e, "out of memory");
 	}
 	g->workers_n = count_workers(o->config);
-	if (snapshot_new(o->config, &g->snapshot, e) < 0 ||
+	if (broker_new(&g->broker, e) < 0 ||
+	    snapshot_new(o->config, g->broker, &g->snapshot, e) < 0 ||
 	    signer_new(g->ca, LIMIT_LEAF_CACHE, &g->signer, e) < 0 ||
 	    log_writer_open(log_to_of(g, o->config), log_wait_of(o->config), &g->writer, e) < 0 ||
 	    log_port_new(g->writer, &g->log, e) < 0 || open_entrances(g, o, e) < 0 ||
@@ -263,8 +266,9 @@ static void wait_for_log(struct engine *g, uint64_t ticket)
 
 int engine_start(struct engine *g, struct err *e)
 {
-	if (log_writer_start(g->writer, e) < 0)
+	if (log_writer_start(g->writer, e) < 0 || broker_start(g->broker, e) < 0)
 		return -1;
+	credential_store_await(g->snapshot->credentials);
 	(void)write_event(g, RECORD_PROXY_START, NULL, NULL);
 	wait_for_log(g, write_event(g, RECORD_POLICY_LOAD, NULL, NULL));
 	for (size_t n = 0; n < g->workers_n; n++)
@@ -345,14 +349,15 @@ int engine_reload(struct engine *g, struct config *c, struct err *e)
 	struct snapshot *fresh = NULL;
 	struct err why = ERR_INIT;
 
-	if (check_reload(g->snapshot->config, c, &why) < 0 || snapshot_new(c, &fresh, &why) < 0 ||
-	    change_log(g, c, &why) < 0) {
+	if (check_reload(g->snapshot->config, c, &why) < 0 ||
+	    snapshot_new(c, g->broker, &fresh, &why) < 0 || change_log(g, c, &why) < 0) {
 		snapshot_unref(fresh);
 		engine_reject(g, why.text);
 		if (e)
 			*e = why;
 		return -1;
 	}
+	credential_store_await(fresh->credentials);
 	snapshot_unref(g->snapshot);
 	g->snapshot = fresh;
 	for (size_t n = 0; n < g->workers_n; n++)
@@ -430,6 +435,7 @@ void engine_free(struct engine *g)
 	}
 	signer_free(g->signer);
 	snapshot_unref(g->snapshot);
+	broker_free(g->broker);
 	ca_unref(g->ca);
 	free(g->entrances);
 	free(g->ports);

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-int snapshot_new(struct config *config, struct snapshot **ret, struct err *e)
+int snapshot_new(struct config *config, struct broker *b, struct snapshot **ret, struct err *e)
 {
 	static char system_roots[] = "system";
 	char *const roots[] = {system_roots};
@@ -19,7 +19,7 @@ int snapshot_new(struct config *config, struct snapshot **ret, struct err *e)
 	/* `upstream.trust` left out means the system's roots. */
 	if (trust_new(given ? config->trust : roots, given ? config->trust_n : 1, &s->trust, e) <
 		    0 ||
-	    credential_store_new(config, &s->credentials, e) < 0) {
+	    credential_store_new(config, b, &s->credentials, e) < 0) {
 		snapshot_unref(s);
 		return -1;
 	}

@@ -19,8 +19,10 @@ struct snapshot {
 	int refs; /* atomic */
 };
 
-/* Takes its own reference to config. -1: the trust files or the credentials could not be loaded. */
-int snapshot_new(struct config *config, struct snapshot **ret, struct err *e) ATTR_NODISCARD;
+/* Takes its own reference to config; b as in credential_store_new. -1: the trust files or the
+ * credentials could not be loaded. */
+int snapshot_new(struct config *config, struct broker *b, struct snapshot **ret,
+		 struct err *e) ATTR_NODISCARD;
 struct snapshot *snapshot_ref(struct snapshot *s);
 void snapshot_unref(struct snapshot *s); /* NULL is accepted; thread-safe */
 

@@ -94,7 +94,7 @@ static int make_snapshot(const char *rules, const char *config, struct snapshot 
 	strbuf_clear(&text);
 	fake_memory.paused--;
 	if (r == 0)
-		r = snapshot_new(c, ret, e);
+		r = snapshot_new(c, NULL, ret, e);
 	config_unref(c);
 	return r;
 }

@@ -1,0 +1,195 @@
+/*
+ * See slot.h. The lock is held for a pointer's exchange, never while anything is read. Ends are
+ * counted by a clock that goes on while the machine sleeps and that nobody can set, so that a
+ * token is never used past its life.
+ */
+#include "proxy/credentials/slot.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "logging/log.h"
+#include "proxy/credentials/secret.h"
+
+struct slot {
+	pthread_mutex_t lock;
+	pthread_cond_t tried_cond;
+	/* borrowed */
+	const struct config_credential *c;
+	/* under the lock */
+	struct secret *current; /* counted; NULL: unavailable */
+	int64_t ends_us;	/* 0: it does not */
+	char why[ERR_TEXT_MAX];
+	unsigned refs;
+	bool tried; /* something was put */
+};
+
+static int64_t clock_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_BOOTTIME, &t);
+	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+struct slot *slot_new(const struct config_credential *c)
+{
+	struct slot *s = calloc(1, sizeof(*s));
+	pthread_condattr_t attr;
+
+	if (!s)
+		return NULL;
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	if (pthread_mutex_init(&s->lock, NULL) != 0 ||
+	    pthread_cond_init(&s->tried_cond, &attr) != 0) {
+		pthread_condattr_destroy(&attr);
+		free(s);
+		return NULL;
+	}
+	pthread_condattr_destroy(&attr);
+	s->c = c;
+	s->refs = 1;
+	return s;
+}
+
+struct slot *slot_ref(struct slot *s)
+{
+	pthread_mutex_lock(&s->lock);
+	s->refs++;
+	pthread_mutex_unlock(&s->lock);
+	return s;
+}
+
+bool slot_unref(struct slot *s)
+{
+	bool last;
+
+	if (!s)
+		return false;
+	pthread_mutex_lock(&s->lock);
+	last = --s->refs == 0;
+	pthread_mutex_unlock(&s->lock);
+	if (!last)
+		return false;
+	secret_unref(s->current);
+	pthread_cond_destroy(&s->tried_cond);
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+	return true;
+}
+
+static bool has_ended(const struct slot *s)
+{
+	return s->ends_us != 0 && clock_us() >= s->ends_us;
+}
+
+/* What the operator hears of it. */
+enum news { NEWS_NONE, NEWS_LOST, NEWS_KEPT, NEWS_NEW, NEWS_BACK };
+
+static enum news put(struct slot *s, struct secret *value, int64_t life_us, bool keep,
+		     const struct err *why, struct secret **ret_old)
+{
+	bool was_tried = s->tried, had = s->current && !has_ended(s);
+	struct secret *old = s->current;
+
+	s->tried = true;
+	pthread_cond_broadcast(&s->tried_cond);
+	if (!value) {
+		bool same = was_tried && strcmp(s->why, why->text) == 0;
+
+		/* Both are of the same size, and err terminates its text. */
+		memcpy(s->why, why->text, sizeof(s->why));
+		if (had && keep)
+			return same ? NEWS_NONE : NEWS_KEPT;
+		*ret_old = old;
+		s->current = NULL;
+		return old || !same ? NEWS_LOST : NEWS_NONE;
+	}
+	s->why[0] = '\0';
+	s->ends_us = life_us ? clock_us() + life_us : 0;
+	if (old && str_eq(secret_value(value), secret_value(old))) {
+		*ret_old = value;
+		return had ? NEWS_NONE : NEWS_BACK;
+	}
+	*ret_old = old;
+	s->current = value;
+	return !was_tried ? NEWS_NONE : had ? NEWS_NEW : NEWS_BACK;
+}
+
+void slot_put(struct slot *s, struct secret *value, int64_t life_us, bool keep,
+	      const struct err *why)
+{
+	struct secret *old = NULL;
+	int64_t left_us;
+	enum news news;
+
+	pthread_mutex_lock(&s->lock);
+	news = put(s, value, life_us, keep, why, &old);
+	left_us = s->ends_us ? s->ends_us - clock_us() : 0;
+	pthread_mutex_unlock(&s->lock);
+	switch (news) {
+	case NEWS_NONE: break;
+	case NEWS_LOST:
+		log_warn("credential %s (%s) is not available: %s", s->c->name, s->c->from,
+			 why->text);
+		break;
+	case NEWS_KEPT:
+		log_warn("credential %s (%s) cannot be renewed: %s (the value at hand holds for "
+			 "%lld s)",
+			 s->c->name, s->c->from, why->text, (long long)(left_us / 1000000));
+		break;
+	case NEWS_NEW: log_info("credential %s: has a new value", s->c->name); break;
+	case NEWS_BACK: log_info("credential %s: is available again", s->c->name); break;
+	}
+	secret_unref(old);
+}
+
+int slot_get(struct slot *s, struct secret **ret, struct err *e)
+{
+	char why[ERR_TEXT_MAX] = "its value has ended, and no new one has come yet";
+	struct secret *found = NULL;
+
+	pthread_mutex_lock(&s->lock);
+	if (s->current && !has_ended(s))
+		found = secret_ref(s->current);
+	else if (s->why[0])
+		memcpy(why, s->why, sizeof(why));
+	else if (!s->tried)
+		memcpy(why, "its source has not answered yet",
+		       sizeof("its source has not answered yet"));
+	pthread_mutex_unlock(&s->lock);
+	if (!found)
+		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "%s", why);
+	*ret = found;
+	return 0;
+}
+
+bool slot_holds(struct slot *s)
+{
+	bool holds;
+
+	pthread_mutex_lock(&s->lock);
+	holds = s->current && !has_ended(s);
+	pthread_mutex_unlock(&s->lock);
+	return holds;
+}
+
+void slot_await(struct slot *s, uint64_t ms)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += (time_t)(ms / 1000);
+	until.tv_nsec += (long)(ms % 1000) * 1000000;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_sec++;
+		until.tv_nsec -= 1000000000;
+	}
+	pthread_mutex_lock(&s->lock);
+	while (!s->tried && pthread_cond_timedwait(&s->tried_cond, &s->lock, &until) == 0)
+		;
+	pthread_mutex_unlock(&s->lock);
+}

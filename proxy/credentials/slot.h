@@ -1,0 +1,30 @@
+/*
+ * The current value of one credential, as its source last gave it: filled by one thread, read by
+ * all. A value may have an end, after which it is not handed out.
+ */
+#ifndef STILE_PROXY_CREDENTIALS_SLOT_H
+#define STILE_PROXY_CREDENTIALS_SLOT_H
+
+#include "proxy/credentials/store.h"
+
+struct slot; /* counted; safe for threads */
+
+/* c: borrowed, for messages. NULL when memory is out. */
+struct slot *slot_new(const struct config_credential *c);
+struct slot *slot_ref(struct slot *s);
+/* True when that was the last reference, and s is gone. */
+bool slot_unref(struct slot *s);
+
+/* The outcome of a reading. value: taken over; NULL: there is none, because of *why. life_us: how
+ * long it holds from now on, 0: without an end. A value that was there stays until its own end when
+ * `keep` is set. Says on stderr what changed, never with a value. */
+void slot_put(struct slot *s, struct secret *value, int64_t life_us, bool keep,
+	      const struct err *why);
+/* A reference to the value; -1: REASON_CREDENTIAL_UNAVAILABLE, without the credential's name. */
+int slot_get(struct slot *s, struct secret **ret, struct err *e) ATTR_NODISCARD;
+/* Waits until something was put at all, at most ms. */
+void slot_await(struct slot *s, uint64_t ms);
+/* Is there a value that has not ended? */
+bool slot_holds(struct slot *s);
+
+#endif
