@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs the Debian packages that stile needs, if any is missing: `build` for compiling, `test` for
 # the test suite, `lint` for the linters, `bench` for the peers that `make bench` races against, `fuzz`
-# for the fuzzers. Asks for root (sudo) only when there is something to install.
+# for the fuzzers. Asks for root (sudo) only when there is something to install. `test` also fetches the
+# packages of tests/clients/node into build/, as tests fetch nothing.
 set -eu
 
 build="gcc make pkg-config libc6-dev libevent-dev libssl-dev libyaml-dev libc-ares-dev libnghttp2-dev
@@ -9,7 +10,7 @@ build="gcc make pkg-config libc6-dev libevent-dev libssl-dev libyaml-dev libc-ar
 test="libcmocka-dev python3 python3-pytest python3-pytest-xdist python3-requests python3-aiohttp
  python3-cryptography python3-yaml python3-h11 python3-h2 python3-grpcio nghttp2-client curl wget git nodejs
  default-jdk-headless golang-go
- python3-websockets node-ws node-https-proxy-agent
+ python3-websockets node-ws node-https-proxy-agent npm
  python3-httpx python3-pip openssl iproute2 strace procps tinyproxy-bin util-linux man-db"
 demo="python3 python3-cryptography curl"
 lint="clang clang-tidy clang-format cppcheck libclang-rt-14-dev llvm"
@@ -37,13 +38,35 @@ for p in $want; do
 		nodejs) tool=node ;;
 		default-jdk-headless) tool=javac ;;
 		golang-go) tool=go ;;
+		npm) tool=npm ;;
 		*) tool= ;;
 		esac
 		[ -n "$tool" ] && command -v "$tool" >/dev/null && continue
 		missing="$missing $p"
 	}
 done
-[ -n "$missing" ] || exit 0
+
+# A failure is no failure here: the tests that need the packages skip and say so.
+fetch_node() {
+	here=$(dirname "$0")
+	into=$here/../build/clients/node
+	cmp -s "$here/clients/node/package.json" "$into/node_modules/fetched.json" && return 0
+	command -v npm >/dev/null || return 0
+	echo "fetching the packages of tests/clients/node"
+	mkdir -p "$into" && cp "$here/clients/node/package.json" "$into/" &&
+		npm install --prefix "$into" --no-package-lock --ignore-scripts --no-audit --no-fund --silent &&
+		cp "$into/package.json" "$into/node_modules/fetched.json" ||
+		echo "stile: tests/clients/node was not fetched" >&2
+}
+
+fetch() {
+	case " $* " in *" test "*) fetch_node ;; esac
+}
+
+if [ -z "$missing" ]; then
+	fetch "$@"
+	exit 0
+fi
 
 command -v apt-get >/dev/null || {
 	echo "stile: these packages are missing and this is no Debian:$missing" >&2; exit 1; }
@@ -52,3 +75,4 @@ sudo=
 echo "installing:$missing"
 $sudo apt-get update -qq
 DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends $missing >/dev/null
+fetch "$@"
