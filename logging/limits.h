@@ -42,7 +42,13 @@
 #define LIMIT_H2_PADDING_PER_BYTE 8	/* for each byte of DATA */
 #define LIMIT_H2_STRAY		  65536 /* of frames for streams that are over, with nothing reset */
 #define LIMIT_MS_H2_STALL	  30000 /* an answer is whole and the client takes none of it */
+#define LIMIT_MS_H2_REFUSED	  1000 /* an origin's connection that refused a stream gets no other */
+#define LIMIT_H2_RETRY_BODY	  65536 /* of a request's body, kept until the origin answers */
 #define LIMIT_MS_H2_TICK	  2000	/* how often that is looked at while there are streams */
+/* Requests that wait for what another one's TLS settles on, instead of dialling for themselves. */
+#define LIMIT_MS_SHARE_UNKNOWN 250    /* of an origin of which nothing is known */
+#define LIMIT_MS_SHARE	       1000   /* of one that spoke HTTP/2 not long ago: */
+#define LIMIT_MS_SHARE_KNOWN   600000 /* so long */
 
 /* Names and URLs. */
 #define LIMIT_HOST_BYTES  253

@@ -143,7 +143,8 @@ static void put_ms_object(struct json *j, const struct record_ms *ms)
 
 static void put_tls_object(struct json *j, const struct record *r, size_t cap)
 {
-	if (r->tls_sni.n == 0 && r->tls_version.n == 0 && r->tls_alpn.n == 0 && !r->ech)
+	if (r->tls_sni.n == 0 && r->tls_version.n == 0 && r->tls_alpn.n == 0 && !r->ech &&
+	    r->upstream_tls_version.n == 0)
 		return;
 	json_key_literal(j, JSON_KEY("tls"));
 	json_open(j, '{');
@@ -154,6 +155,8 @@ static void put_tls_object(struct json *j, const struct record *r, size_t cap)
 		json_key_literal(j, JSON_KEY("ech"));
 		json_bool(j, true);
 	}
+	put_value(j, JSON_KEY("upstream_version"), r->upstream_tls_version, cap);
+	put_value(j, JSON_KEY("upstream_alpn"), r->upstream_tls_alpn, cap);
 	json_close(j, '}');
 }
 

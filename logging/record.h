@@ -59,6 +59,7 @@ struct record {
 	bool has_ms;
 	struct record_ms ms;
 	struct str tls_sni, tls_version, tls_alpn;
+	struct str upstream_tls_version, upstream_tls_alpn; /* in the same object */
 	bool ech;
 	struct str error;	 /* a reason word */
 	struct str error_detail; /* for people: what exactly failed */

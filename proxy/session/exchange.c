@@ -136,6 +136,8 @@ static uint64_t record_last(struct exchange *x)
 		r.has_bytes = true;
 		r.bytes_out = x->bytes_out;
 		r.bytes_in = x->bytes_in;
+		r.upstream_tls_version = x->up_tls_version;
+		r.upstream_tls_alpn = x->up_tls_alpn;
 		audit_error(&r, &x->error);
 	} else {
 		audit_decision(&r, false, x->error.reason);
@@ -154,6 +156,7 @@ static void free_exchange(void *obj)
 	snapshot_unref(x->snapshot);
 	injection_clear(&x->injection);
 	strbuf_clear(&x->same);
+	strbuf_clear(&x->sent);
 	free(x->pool_key);
 	free(x);
 }
@@ -171,6 +174,8 @@ void exchange_finish(struct exchange *x, enum exchange_outcome how)
 	if (!x->closed)
 		(void)record_last(x);
 	worker_log_forget(x->worker, &x->waiter);
+	share_leave(x->worker->share, &x->seat);
+	share_end(x->worker->share, &x->seat, SHARE_END_NOBODY);
 	/* What was dialled and verified under a snapshot that is gone is of no use to another one:
 	 * its key may be the same, its trust or its fixed names need not be. */
 	if (x->up && how == EXCHANGE_WHOLE && x->request_done && x->snapshot == x->worker->snapshot)
@@ -257,6 +262,12 @@ static void on_timer(void *arg)
 		x->continued = true;
 		x->down->ops->send_continue(x->down);
 		arm(x, exchange_limits(x)->first_byte_ms);
+		return;
+	}
+	if (x->state == EXCHANGE_DIAL) {
+		/* Another one's dial takes too long. */
+		share_leave(x->worker->share, &x->seat);
+		exchange_drive(x);
 		return;
 	}
 	if (x->state == EXCHANGE_RELAY)
@@ -447,10 +458,24 @@ static int check_upgrade(const struct exchange *x, struct err *e)
 	return 0;
 }
 
+/* A connection that is there already, or none: x->up. -1: memory is out. */
+static int take_kept(struct exchange *x, struct err *e)
+{
+	struct upstream_place place = place_of(x);
+
+	x->up = upstream_take(x->worker, &place, on_upstream, x, e);
+	if (!x->up)
+		return e->reason == REASON_NONE ? 0 : -1;
+	x->addr = place.addr;
+	x->via = config_parent_for(x->snapshot->config, x->route.host);
+	if (x->via && config_parent_spares(x->via, &x->addr))
+		x->via = NULL;
+	return 0;
+}
+
 static void decide(struct exchange *x)
 {
 	struct err e = ERR_INIT;
-	struct upstream_place place;
 
 	if (!worker_log_available(x->worker)) {
 		(void)err_reason(&e, REASON_LOG_UNAVAILABLE, "the audit log cannot be written");
@@ -470,21 +495,11 @@ static void decide(struct exchange *x)
 		exchange_fail_with(x, &e);
 		return;
 	}
-	place = place_of(x);
 	/* What becomes a WebSocket gets a connection of its own. */
-	if (!x->request->websocket)
-		x->up = upstream_take(x->worker, &place, on_upstream, x, &e);
-	if (x->up) {
-		x->addr = place.addr;
-		x->via = config_parent_for(x->snapshot->config, x->route.host);
-		if (x->via && config_parent_spares(x->via, &x->addr))
-			x->via = NULL;
-		exchange_goto(x, EXCHANGE_RECORD);
-	} else if (e.reason != REASON_NONE) {
+	if (!x->request->websocket && take_kept(x, &e) < 0)
 		exchange_fail_with(x, &e);
-	} else {
-		exchange_goto(x, EXCHANGE_RESOLVE);
-	}
+	else
+		exchange_goto(x, x->up ? EXCHANGE_RECORD : EXCHANGE_RESOLVE);
 }
 
 /* ---- resolve, record, dial ---- */
@@ -568,17 +583,55 @@ static void on_recorded(void *arg, bool written)
 		log_gone(x);
 }
 
+static void on_share(void *arg)
+{
+	exchange_drive(arg);
+}
+
+/* Only what may end up as one stream among others waits for another's dial (share.h): not what is
+ * sent again because a kept connection had ended, and nothing that another snapshot has judged. */
+static bool may_share(const struct exchange *x)
+{
+	return x->request->url.scheme == SCHEME_HTTPS && !x->request->websocket &&
+	       (!x->retried || x->refused) && x->snapshot == x->worker->snapshot;
+}
+
+/* 1: dial; 0: another one does, or there is a connection (x->up); -1: failed. */
+static int take_turn(struct exchange *x, struct err *e)
+{
+	if (!may_share(x))
+		return 1;
+	if (x->seat.waits)
+		return 0;
+	if (take_kept(x, e) < 0)
+		return -1;
+	if (x->up)
+		return 0;
+	x->seat.fn = on_share;
+	x->seat.arg = x;
+	if (share_enter(x->worker->share, &x->seat,
+			share_hash(x->worker->share, str_from_c(x->pool_key))))
+		return 1;
+	arm(x, share_left_ms(x->worker->share, &x->seat));
+	return 0;
+}
+
 static bool dial(struct exchange *x)
 {
 	struct err e = ERR_INIT;
+	int turn;
 
 	if (x->connected)
 		return true;
 	if (route_is_connecting(&x->route))
 		return false;
+	turn = take_turn(x, &e);
+	if (turn == 0)
+		return x->up;
+	timer_stop(&x->timer);
 	x->route.h1_only = x->request->websocket;
-	if (route_connect(&x->route, x->request->url.scheme == SCHEME_HTTPS, x->identity.sandbox,
-			  &e) < 0)
+	if (turn < 0 || route_connect(&x->route, x->request->url.scheme == SCHEME_HTTPS,
+				      x->identity.sandbox, &e) < 0)
 		exchange_fail_with(x, &e);
 	return false;
 }
@@ -588,12 +641,24 @@ static void on_connected(void *arg, struct stream *s, const struct err *e)
 	struct exchange *x = arg;
 
 	if (e) {
+		share_end(x->worker->share, &x->seat, SHARE_END_OTHER);
 		exchange_fail_with(x, e);
 		return;
 	}
 	x->connected = s;
 	x->addr = x->route.addr;
 	exchange_drive(x);
+}
+
+/* What its TLS has settled on is told to those who wait for it. */
+static void tell_turn(struct exchange *x)
+{
+	struct share *h = x->worker->share;
+	bool h2 = str_eq(x->up->tls_alpn, STR("h2"));
+
+	if (may_share(x))
+		share_know(h, share_hash(h, str_from_c(x->pool_key)), h2);
+	share_end(h, &x->seat, h2 ? SHARE_END_H2 : SHARE_END_OTHER);
 }
 
 /* ---- relay ---- */
@@ -616,7 +681,10 @@ static bool begin(struct exchange *x)
 			exchange_fail_with(x, &e);
 			return false;
 		}
+		tell_turn(x);
 	}
+	x->up_tls_version = x->up->tls_version;
+	x->up_tls_alpn = x->up->tls_alpn;
 	if (upstream_send_head(x->up, x->request, x->injected ? &x->injection : NULL, &e) < 0) {
 		exchange_fail_with(x, &e);
 		return false;
@@ -628,12 +696,39 @@ static bool begin(struct exchange *x)
 	return true;
 }
 
+/* Only HTTP/2 can say that a request was not looked at, and only before it says anything else of
+ * it. */
+static bool may_be_refused(const struct exchange *x)
+{
+	return x->state == EXCHANGE_ANSWER && !x->retried && x->interims == 0 &&
+	       str_eq(x->up_tls_alpn, STR("h2"));
+}
+
 static void sink_request(void *arg, struct str data)
 {
 	struct exchange *x = arg;
 
+	bool all = x->sent.len == x->bytes_out;
+
 	upstream_send_body(x->up, data);
 	x->bytes_out += data.n;
+	if (!all || !may_be_refused(x))
+		return;
+	strbuf_add(&x->sent, data);
+	if (x->sent.overflowed)
+		strbuf_clear(&x->sent);
+}
+
+/* In a second attempt: what the first one has taken of the client's body. False: there is more. */
+static bool send_again(struct exchange *x)
+{
+	struct str rest = str_skip(strbuf_str(&x->sent), x->resent);
+	struct str now = str_head(rest, x->retried ? upstream_room(x->up) : 0);
+
+	if (now.n > 0)
+		upstream_send_body(x->up, now);
+	x->resent += now.n;
+	return !x->retried || now.n == rest.n;
 }
 
 void exchange_sink_answer(void *arg, struct str data)
@@ -651,7 +746,7 @@ int exchange_pump_request(struct exchange *x)
 	uint64_t before = x->bytes_out;
 	bool done = false;
 
-	if (!x->request_done) {
+	if (!x->request_done && send_again(x)) {
 		size_t room = upstream_room(x->up);
 
 		if (x->down->ops->pull(x->down, room, sink_request, x, &done, &e) < 0) {
@@ -676,21 +771,23 @@ int exchange_pump_request(struct exchange *x)
 }
 
 /* RFC 9110 section 9.2.2: only what is idempotent is sent twice, and only when the origin closed a
- * kept connection before it said anything and none of a body is gone; or what it says it did not
- * look at (RFC 9113 section 8.7). */
+ * kept connection before it said anything and none of a body is gone; or, whatever it is, what the
+ * origin says it did not look at (RFC 9113 section 8.7), if all of its body so far is still here.
+ */
 static bool may_retry(const struct exchange *x, const struct err *e)
 {
-	if (e->reason != REASON_UPSTREAM_CLOSED || x->retried || x->bytes_out > 0 ||
-	    x->interims > 0)
+	if (e->reason != REASON_UPSTREAM_CLOSED || x->retried || x->interims > 0)
 		return false;
-	return upstream_unprocessed(x->up) ||
-	       (upstream_reused(x->up) && !upstream_answered(x->up) &&
-		x->request->body == BODY_NONE && method_is_idempotent(x->request->method));
+	if (upstream_unprocessed(x->up))
+		return x->bytes_out == x->sent.len;
+	return x->bytes_out == 0 && upstream_reused(x->up) && !upstream_answered(x->up) &&
+	       x->request->body == BODY_NONE && method_is_idempotent(x->request->method);
 }
 
 static void retry(struct exchange *x)
 {
 	x->retried = true;
+	x->refused = upstream_unprocessed(x->up);
 	upstream_close(x->up);
 	x->up = NULL;
 	x->request_done = false;
@@ -735,6 +832,8 @@ static int read_heads(struct exchange *x)
 			retry(x);
 			return 2;
 		}
+		if (got > 0 && !x->retried)
+			strbuf_clear(&x->sent);
 		if (got > 0 && x->ms.first_byte_us == RECORD_MS_NONE)
 			x->ms.first_byte_us = loop_clock_us(x->worker->loop) - x->sent_us;
 		if (got > 0 && r.status == 101 && x->request->websocket) {
@@ -862,6 +961,7 @@ struct exchange *exchange_new(struct worker *w, struct downstream *d, const stru
 	record_new_id(x->id);
 	injection_init(&x->injection);
 	strbuf_init(&x->same, LIMIT_RECORD_BYTES);
+	strbuf_init(&x->sent, LIMIT_H2_RETRY_BODY);
 	if (timer_init(&x->timer, w->loop, on_timer, x) < 0 ||
 	    route_init(&x->route, w, x->snapshot, NULL, &r->url.host, r->url.port, x) < 0) {
 		timer_clear(&x->timer);

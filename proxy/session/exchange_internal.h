@@ -19,6 +19,7 @@ struct exchange {
 	struct timer timer;
 	char *pool_key;
 	struct strbuf same;	  /* what both records say alike */
+	struct strbuf sent;	  /* the body so far, while it may have to be sent again */
 	struct stream *connected; /* between the route's end and the upstream's birth */
 	/* counted */
 	struct snapshot *snapshot;
@@ -34,6 +35,7 @@ struct exchange {
 	enum exchange_state state;
 	struct identity identity;
 	struct log_waiter waiter;
+	struct share_seat seat;
 	char id[RECORD_ID_LEN + 1];
 	char max_forwards[24];
 	bool driving;
@@ -42,14 +44,17 @@ struct exchange {
 	bool injected;
 	bool stripped; /* the client had brought a credential of its own */
 	bool retried;
+	bool refused;	   /* the origin had not looked at it: so it is sent again */
 	bool request_done; /* its body went upstream whole */
 	bool relayed;	   /* it became a WebSocket */
 	bool answer_done;  /* then: its origin has ended its way */
 	bool answer_begun; /* a byte of an answer went downstream */
 	bool continued;	   /* 100 went downstream */
+	size_t resent;	   /* of `sent`, in a second attempt */
 	unsigned interims;
 	unsigned status;
 	struct ipaddr addr;
+	struct str up_tls_version, up_tls_alpn; /* static text */
 	uint64_t bytes_out, bytes_in;
 	int64_t begun_us, sent_us, relay_us;
 	struct record_ms ms;

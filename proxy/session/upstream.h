@@ -37,6 +37,8 @@ struct upstream_ops {
 
 struct upstream {
 	const struct upstream_ops *ops;
+	/* Of its connection: static text; empty in clear, or if the origin chose none. */
+	struct str tls_version, tls_alpn;
 };
 
 /* What a kept connection is found by again, and where it leads. */
@@ -159,6 +161,8 @@ static inline bool upstream_unprocessed(const struct upstream *u)
 void upstream_h2_retire_all(struct worker *w);
 void upstream_h2_end_all(struct worker *w); /* no exchange is left */
 
+/* upstream.c, for those that make one: fills tls_version and tls_alpn. */
+void upstream_note_tls(struct upstream *u, const struct stream *s);
 /* upstream_h2.c, for upstream.c alone; open takes s over, also on failure. */
 struct upstream *upstream_h2_take(struct worker *w, struct upstream_place *place,
 				  void (*on_event)(void *arg), void *arg, struct err *e);

@@ -78,6 +78,7 @@ int upstream_h1_new(struct worker *w, struct stream *s, bool reused,
 	u->on_event = on_event;
 	u->arg = arg;
 	u->scan.response = true;
+	upstream_note_tls(&u->up, s);
 	strbuf_init(&u->head, LIMIT_HEAD_BYTES * 2);
 	body_reader_init(&u->body, BODY_NONE, 0);
 	stream_set_owner(s, on_stream, u);

@@ -21,8 +21,11 @@ struct origin_h2 {
 	char *key;
 	/* borrowed */
 	struct worker *worker;
-	struct origin_h2 *next, *prev; /* worker->origins */
+	struct origin_h2 *next, *prev;		   /* worker->origins */
+	struct origin_h2 *chain_next, *chain_prev; /* worker->origins_by */
 	/* plain */
+	uint64_t hash;	    /* of key */
+	int64_t refused_us; /* when it last refused a stream */
 	struct ipaddr addr;
 	uint16_t port;
 	struct err error;  /* why it ended */
@@ -54,6 +57,7 @@ struct upstream_h2 {
 };
 
 static const struct upstream_ops ops;
+static bool u_unprocessed(const struct upstream *up);
 
 static struct upstream_h2 *h2_of(const struct upstream *up)
 {
@@ -71,18 +75,51 @@ static void free_origin(void *obj)
 	free(o);
 }
 
+static struct origin_h2 **chain(struct worker *w, uint64_t hash)
+{
+	return &w->origins_by[hash & (ORIGIN_CHAINS - 1)];
+}
+
+static void link_origin(struct worker *w, struct origin_h2 *o)
+{
+	struct origin_h2 **at = chain(w, o->hash);
+
+	w->origins_n++;
+	o->next = w->origins;
+	if (o->next)
+		o->next->prev = o;
+	w->origins = o;
+	o->chain_next = *at;
+	if (o->chain_next)
+		o->chain_next->chain_prev = o;
+	*at = o;
+}
+
+static void unlink_origin(struct origin_h2 *o)
+{
+	struct worker *w = o->worker;
+
+	w->origins_n--;
+	if (o->prev)
+		o->prev->next = o->next;
+	else
+		w->origins = o->next;
+	if (o->next)
+		o->next->prev = o->prev;
+	if (o->chain_prev)
+		o->chain_prev->chain_next = o->chain_next;
+	else
+		*chain(w, o->hash) = o->chain_next;
+	if (o->chain_next)
+		o->chain_next->chain_prev = o->chain_prev;
+}
+
 static void end_origin(struct origin_h2 *o)
 {
 	if (o->gone)
 		return;
 	o->gone = o->ended = true;
-	if (o->prev)
-		o->prev->next = o->next;
-	else
-		o->worker->origins = o->next;
-	if (o->next)
-		o->next->prev = o->prev;
-	o->worker->origins_n--;
+	unlink_origin(o);
 	stream_close(o->s);
 	o->s = NULL;
 	timer_clear(&o->timer);
@@ -270,21 +307,28 @@ static struct origin_h2 *new_origin(struct worker *w, struct stream *s,
 	o->addr = place->addr;
 	o->port = place->port;
 	o->retired = !place->keep;
+	o->hash = share_hash(w->share, place->key);
 	make_room(w);
-	w->origins_n++;
-	o->next = w->origins;
-	if (o->next)
-		o->next->prev = o;
-	w->origins = o;
+	link_origin(w, o);
 	stream_set_owner(s, on_stream, o);
 	return o;
 }
 
+/* What was refused a moment ago is not tried there again at once (RFC 9113 section 8.7). */
+static bool has_room(const struct origin_h2 *o)
+{
+	return !o->ended && !o->retired &&
+	       (!o->refused_us ||
+		loop_now_us(o->worker->loop) - o->refused_us > LIMIT_MS_H2_REFUSED * 1000LL) &&
+	       h2_conn_has_room(o->conn, o->handles);
+}
+
 static struct origin_h2 *find(struct worker *w, struct str key)
 {
-	for (struct origin_h2 *o = w->origins; o; o = o->next)
-		if (!o->ended && !o->retired && str_eq(str_from_c(o->key), key) &&
-		    h2_conn_has_room(o->conn, o->handles))
+	uint64_t hash = share_hash(w->share, key);
+
+	for (struct origin_h2 *o = *chain(w, hash); o; o = o->chain_next)
+		if (o->hash == hash && str_eq(str_from_c(o->key), key) && has_room(o))
 			return o;
 	return NULL;
 }
@@ -321,6 +365,7 @@ static struct upstream *new_handle(struct origin_h2 *o, void (*on_event)(void *a
 		return NULL;
 	}
 	u->up.ops = &ops;
+	upstream_note_tls(&u->up, o->s);
 	u->o = o;
 	u->on_event = on_event;
 	u->arg = arg;
@@ -372,6 +417,8 @@ static void let_go(struct upstream_h2 *u)
 {
 	struct origin_h2 *o = u->o;
 
+	if (u_unprocessed(&u->up))
+		o->refused_us = loop_now_us(o->worker->loop);
 	h2_stream_free(u->s);
 	u->s = NULL;
 	o->handles--;

@@ -15,7 +15,10 @@
 #include "proxy/net/own_addrs.h"
 #include "proxy/net/pool.h"
 #include "proxy/net/resolve.h"
+#include "proxy/session/share.h"
 #include "proxy/session/snapshot.h"
+
+#define ORIGIN_CHAINS 512 /* a power of two */
 
 struct client;
 struct exchange;
@@ -57,6 +60,7 @@ struct worker {
 	struct resolver *resolver;
 	struct resolver *retired; /* of before the reload, while its questions end */
 	struct pool *pool;
+	struct share *share;
 	struct own_addrs *own_addrs;
 	struct log_port *log;
 	struct snapshot *snapshot; /* counted */
@@ -68,9 +72,10 @@ struct worker {
 	struct timer retire_timer;
 	struct client *clients; /* all, newest first */
 	struct tunnel *tunnels;
-	struct exchange *relays;		  /* that have become WebSockets */
-	struct origin_h2 *origins;		  /* HTTP/2 connections to origins, newest first */
-	struct log_waiter *waiters, *last_waiter; /* oldest first */
+	struct exchange *relays;   /* that have become WebSockets */
+	struct origin_h2 *origins; /* HTTP/2 connections to origins, newest first */
+	struct origin_h2 *origins_by[ORIGIN_CHAINS]; /* the same by share_hash of their key */
+	struct log_waiter *waiters, *last_waiter;    /* oldest first */
 	/* borrowed from the engine */
 	struct signer *signer;
 	/* plain */

@@ -29,6 +29,7 @@ def test_a_request(proxy):
     start, end = proxy.wait_records(2, since)
     assert (start["event"], end["event"]) == ("request.start", "request.end")
     assert start["http"] == "2" and start["tls"]["alpn"] == "h2"
+    assert end["tls"]["upstream_version"] == "TLSv1.3" and end["tls"].get("upstream_alpn") != "h2"
     assert (end["status"], end["bytes_in"], end["path"], end["query"]) == (200, len(a.body), "/ok/a", "x=1")
 
 

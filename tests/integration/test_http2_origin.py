@@ -1,6 +1,7 @@
 """HTTP/2 towards origins, with clients of HTTP/1.1 and HTTP/2: one connection for many streams, and never for two
 rules or two sandboxes; what an origin does wrong is an answer of ours."""
 
+import re
 import time
 
 import pytest
@@ -10,7 +11,7 @@ h2 = pytest.importorskip("h2", reason="python3-h2 is not installed")
 import h2lib
 from h2_origin import H2Origin
 from h2lib import END_HEADERS, END_STREAM, H2, HEADERS, frame
-from stilelib import SLOWER, allow, wait_for
+from stilelib import SLOWER, Peer, allow, wait_for
 
 
 @pytest.fixture
@@ -58,6 +59,8 @@ def test_echo(world, version, body):
     assert head["x-one"] == "1" and "host" not in head and "connection" not in head
     start, end = world.wait_records(2, since)
     assert start["http"] == version and end["bytes_out"] == len(body or b"")
+    assert end["tls"]["upstream_alpn"] == "h2" and end["tls"]["upstream_version"] == "TLSv1.3"
+    assert "upstream_alpn" not in start["tls"]
 
 
 @both
@@ -85,6 +88,55 @@ def test_goaway_is_sent_again(world, version):
 
 
 @both
+@pytest.mark.parametrize("path", ["/refuse", "/goaway"])
+@pytest.mark.parametrize("size", [0, 1, 40_000, 65_536])
+def test_a_body_is_sent_again(world, version, path, size):
+    """What the origin did not look at is sent again whatever it is, if its body is still here."""
+    import json
+    body = bytes(i * 7 % 251 + 1 for i in range(size))
+    since = world.mark()
+    status, got, _, _ = ask(world, version, path, "POST", body)
+    assert status == 200 and json.loads(got)["body"] == body.decode("latin-1")
+    end = world.wait_record(since, event="request.end")
+    assert end["bytes_out"] == size and "error" not in end
+
+
+@both
+def test_a_body_that_is_gone_is_not_sent_again(world, version):
+    since = world.mark()
+    status, body, _, _ = ask(world, version, "/refuse", "POST", b"x" * 65_537)
+    assert status == 502 and b"upstream_closed" in body and len(world.h2_origin.seen) == 1
+    assert world.wait_record(since, event="request.end")["error"] == "upstream_closed"
+
+
+def test_trailers_are_sent_again(world):
+    with H2(world, port=world.h2_origin.port) as c:
+        i = c.ask("POST", "/refuse", body=b"abc", end=False)
+        c.h2.send_headers(i, [("x-sum", "7")], end_stream=True)
+        c.flush()
+        got = c.wait(i).json()
+    assert got["body"] == "abc" and got["trailers"] == [["x-sum", "7"]]
+
+
+@both
+def test_it_is_sent_again_once(world, version):
+    world.h2_origin.raw["x"] = lambda stream: frame(3, 0, stream, b"\0\0\0\7")
+    assert ask(world, version, "/raw/x", "POST", b"abc")[0] == 502
+    assert len(world.h2_origin.seen) == 2
+
+
+def test_what_is_sent_again_shares_a_connection(world):
+    """Many at once that a GOAWAY has cut off: one dial for them all."""
+    with H2(world, port=world.h2_origin.port) as c:
+        c.get("/echo")
+        hanging = [c.ask(path="/later") for _ in range(20)]
+        wait_for(lambda: len(world.h2_origin.seen) >= 21)
+        c.wait(c.ask(path="/goaway"), *hanging)
+        assert {a.status for a in c.answers.values()} == {200}
+    assert world.h2_origin.connections == 2
+
+
+@both
 def test_an_answer_that_is_reset(world, version):
     since = world.mark()
     if version == "2":
@@ -107,6 +159,94 @@ def test_streams_share_a_connection(world):
     with world.tunnel(world.h2_origin.port) as c:
         r = c.ask(f"GET /echo HTTP/1.1\r\nHost: origin.test:{world.h2_origin.port}\r\n\r\n".encode())
         assert r.json()["connection"] == 1
+
+
+# ---- many first requests at once ----
+
+
+def test_first_requests_share_a_dial(world):
+    with H2(world, port=world.h2_origin.port) as c:
+        c.wait(*[c.ask(path="/echo") for _ in range(90)])
+        assert {a.json()["connection"] for a in c.answers.values()} == {1}
+    assert world.h2_origin.connections == 1
+
+
+def test_more_than_one_connection_takes(stile, h2_origin):
+    """Beyond the streams of one there is another."""
+    s = stile(rules=[allow(f"https://origin.test:{h2_origin.port}")], limits={"workers": 1})
+    clients = [H2(s, port=h2_origin.port) for _ in range(3)]
+    for c in clients:
+        for _ in range(80):
+            c.ask(path="/echo")
+    for c in clients:
+        c.wait(*c.answers)
+        assert {a.status for a in c.answers.values()} == {200}
+        c.close()
+    assert 1 <= h2_origin.connections <= 3
+
+
+def test_sandboxes_share_no_dial(stile, h2_origin):
+    """Two at the same moment, of the same policy: each its own connection."""
+    s = stile(rules=[allow(f"https://origin.test:{h2_origin.port}")], limits={"workers": 1},
+              listen=[{"proxy": "127.0.0.1:0", "name": "one"}, {"proxy": "127.0.0.1:0", "name": "two"}])
+    ports = [int(x) for x in re.findall(r"listening on 127.0.0.1:(\d+)", s.stderr)]
+    assert len(ports) == 2
+    clients = []
+    for port in ports:
+        s.port = port
+        clients.append(H2(s, port=h2_origin.port))
+    for c in clients:
+        for _ in range(10):
+            c.ask(path="/echo")
+    seen = [{a.json()["connection"] for a in (c.wait(*c.answers), *c.answers.values())} for c in clients]
+    assert len(seen[0]) == len(seen[1]) == 1 and seen[0] != seen[1]
+    assert {r["sandbox"] for r in s.settled().records() if "id" in r} == {"one", "two"}
+
+
+def first_contact(stile, origin, alpn, n=8, **more):
+    """(stile, origin, how long n first requests at once took)"""
+    with H2Origin(origin.pki / "good.pem", origin.pki / "good.key", alpn=alpn, **more) as o:
+        s = stile(rules=[allow(f"https://origin.test:{o.port}")], limits={"workers": 1})
+        with H2(s, port=o.port) as c:
+            begun = time.monotonic()
+            c.wait(*[c.ask(path="/ok") for _ in range(n)])
+            assert {a.status for a in c.answers.values()} == {200}
+            first = time.monotonic() - begun
+            begun = time.monotonic()
+            c.wait(*[c.ask(path="/ok") for _ in range(n)])
+            return o.connections, first, time.monotonic() - begun
+
+
+def test_an_origin_of_http1_is_waited_for_once(stile, origin):
+    """And then each dials for itself, at once."""
+    connections, first, again = first_contact(stile, origin, ("http/1.1",), once=True)
+    assert connections >= 8 and again < 0.25 * SLOWER, (connections, first, again)
+
+
+def test_a_dial_that_hangs_holds_nobody(stile):
+    with Peer() as p:
+        s = stile(rules=[allow(f"https://origin.test:{p.port}")], limits={"workers": 1})
+        with H2(s, port=p.port) as c:
+            begun = time.monotonic()
+            for _ in range(3):
+                c.ask(path="/ok")
+            held = [p.accept() for _ in range(3)]  # nobody speaks TLS with them
+            assert time.monotonic() - begun < 5 * SLOWER and len(held) == 3
+
+
+def test_a_dialler_that_leaves_is_replaced(stile):
+    with Peer() as p:
+        s = stile(rules=[allow(f"https://origin.test:{p.port}")], limits={"workers": 1})
+        with H2(s, port=p.port) as c:
+            one, _ = c.ask(path="/one"), c.ask(path="/two")
+            first = p.accept()
+            c.h2.reset_stream(one, error_code=8)
+            c.flush()
+            second = p.accept()
+            assert first.at_end() or True
+            second.close()
+        ends = {r["path"]: r["error"] for r in s.wait_records(2, event="request.end")}
+    assert ends["/one"] == "client_closed" and ends["/two"] in ("upstream_tls_failed", "client_closed")
 
 
 def test_rules_share_no_connection(stile, h2_origin, canary):

@@ -7,6 +7,7 @@
   /goaway       GOAWAY before the stream the first time (last stream id 0), then as /echo
   /reset        a head, some bytes, RST_STREAM
   /hang         nothing
+  /later        nothing on the first connection, then as /echo
   /hint         103, then as /echo
   /raw/NAME     the frames that the test put into `raw[NAME]` (a function of the stream id; bytes, or parts)
 """
@@ -24,7 +25,7 @@ import h2.settings
 
 
 class H2Origin:
-    def __init__(self, cert, key, alpn=("h2",), settings=None):
+    def __init__(self, cert, key, alpn=("h2",), settings=None, once=False):
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.load_cert_chain(cert, key)
         self.context.set_alpn_protocols(list(alpn))
@@ -36,6 +37,7 @@ class H2Origin:
         self.resets: list[int] = []
         self.connections = 0
         self.once: set[str] = set()
+        self.http1_once = once  # when HTTP/1.1 is negotiated: one request a connection
         threading.Thread(target=self.accept, daemon=True).start()
 
     def __enter__(self):
@@ -57,9 +59,22 @@ class H2Origin:
             sock.settimeout(60)
             with self.context.wrap_socket(sock, server_side=True) as tls:
                 self.connections += 1
-                Connection(self, tls, self.connections).run()
+                if tls.selected_alpn_protocol() == "h2":
+                    Connection(self, tls, self.connections).run()
+                else:
+                    self.serve_http1(tls)
         except (OSError, h2.exceptions.ProtocolError):
             pass
+
+    def serve_http1(self, tls: ssl.SSLSocket) -> None:
+        """Empty answers to requests without a body."""
+        close = b"Connection: close\r\n" if self.http1_once else b""
+        with tls.makefile("rb") as f:
+            while line := f.readline():
+                if line == b"\r\n":
+                    tls.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + close + b"\r\n")
+                    if self.http1_once:
+                        return
 
 
 class Connection:
@@ -111,7 +126,7 @@ class Connection:
             self.h2.reset_stream(stream, error_code=7)
         elif name == "/goaway" and first:
             self.h2.close_connection(last_stream_id=0)
-        elif name == "/hang":
+        elif name == "/hang" or (name == "/later" and self.number == 1):
             pass
         elif name.startswith("/raw/"):
             self.flush()

@@ -64,6 +64,8 @@ static struct record full_record(void)
 		.tls_sni = STR("a.test"),
 		.tls_version = STR("1.3"),
 		.tls_alpn = STR("h2"),
+		.upstream_tls_version = STR("TLSv1.2"),
+		.upstream_tls_alpn = STR("http/1.1"),
 		.ech = true,
 		.error = STR("upstream_closed"),
 		.error_detail = STR("eof"),
@@ -92,7 +94,8 @@ static void test_whole_line(void **state)
 		"\"bytes_out\":0,\"bytes_in\":99,\"ms\":{\"dns\":1.234,\"connect\":1.5,\"tls\":2,"
 		"\"first_byte\":0,\"total\":1000.001},\"tls\":{\"sni\":\"a.test\",\"version\":\"1."
 		"3\","
-		"\"alpn\":\"h2\",\"ech\":true},\"error\":\"upstream_closed\","
+		"\"alpn\":\"h2\",\"ech\":true,\"upstream_version\":\"TLSv1.2\","
+		"\"upstream_alpn\":\"http/1.1\"},\"error\":\"upstream_closed\","
 		"\"error_detail\":\"eof\"}\n");
 }
 
