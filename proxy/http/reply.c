@@ -133,6 +133,15 @@ static bool prefers_text(struct str accept)
 	return text > json;
 }
 
+struct str reply_accept(const struct request *q)
+{
+	const struct field *agent = fields_get(&q->fields, STR("user-agent"));
+
+	if (agent && agent->value.n > 4 && str_eq(str_head(agent->value, 4), STR("git/")))
+		return STR("text/plain");
+	return q->accept;
+}
+
 /* ---- the body ---- */
 
 /* Whose doing it was, for a client that looks at one word. */

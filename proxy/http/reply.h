@@ -12,13 +12,17 @@ struct reply {
 	enum reason reason;
 	struct str detail; /* one sentence; made printable while being written */
 	struct str id;	   /* of the record */
-	struct str accept; /* of the request; JSON unless text/plain or text/html is preferred */
+	struct str accept; /* reply_accept; JSON unless text/plain or text/html is preferred */
 	bool head;	   /* answer to HEAD: no body bytes, the same Content-Length */
 	bool keep;	   /* else Connection: close */
 	bool grpc;	   /* reply_response: a gRPC client asked, who reads trailers alone */
 	unsigned status;   /* 0: the reason's own */
 };
 
+/* In what form to answer this request: its Accept (RFC 9110 section 12.5.1), but text for git,
+ * which asks for anything, shows its user a refusal that is text, and keeps the reason of any other
+ * to itself. Borrowed from the request. */
+struct str reply_accept(const struct request *q);
 /* "HTTP/1.1 403 Forbidden ..." whole, body included; the reason phrase names the reason word. 405
  * carries Allow, 407 Proxy-Authenticate, 429/503 Retry-After. */
 void reply_write(const struct reply *r, struct strbuf *out);

@@ -273,7 +273,7 @@ static void answer_error(struct client *c, const struct err *e, const char *id, 
 		.reason = e->reason,
 		.detail = str_from_c(e->text),
 		.id = str_from(id, RECORD_ID_LEN),
-		.accept = c->request.accept,
+		.accept = reply_accept(&c->request),
 		.head = str_eq(c->request.method, STR("HEAD")),
 	};
 

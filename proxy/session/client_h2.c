@@ -124,7 +124,7 @@ static void say_refusal(struct served *v)
 		.reason = v->refused.reason,
 		.detail = str_from_c(v->refused.text),
 		.id = str_from(v->id, RECORD_ID_LEN),
-		.accept = v->request.accept,
+		.accept = reply_accept(&v->request),
 		.head = str_eq(v->request.method, STR("HEAD")),
 	};
 

@@ -46,7 +46,7 @@ static void on_tunnel_end(void *arg, bool opened, const struct err *e)
 		.reason = e->reason,
 		.detail = str_from_c(e->text),
 		.id = str_from(c->connect->id, RECORD_ID_LEN),
-		.accept = c->request.accept,
+		.accept = reply_accept(&c->request),
 	};
 	client_answer(c, &r, false);
 }

@@ -196,7 +196,7 @@ void exchange_finish(struct exchange *x, enum exchange_outcome how)
 		reply.reason = x->error.reason;
 		reply.detail = str_from_c(x->error.text);
 		reply.id = str_from(x->id, RECORD_ID_LEN);
-		reply.accept = x->request->accept;
+		reply.accept = reply_accept(x->request);
 		reply.head = str_eq(x->request->method, STR("HEAD"));
 		d->ops->finished(d, how, &reply);
 	}

@@ -214,6 +214,34 @@ static void test_accept(void **state)
 	}
 }
 
+/* git asks for anything, and shows a refusal only if it is text. Nobody else is known by name. */
+static void test_who_asks(void **state)
+{
+	static const struct {
+		const char *agent;
+		bool text;
+	} rows[] = {
+		{"git/2.39.5", true},  {"git/", false},		  {"GIT/2.39.5", false},
+		{"github/1.0", false}, {"JGit/6.0 git/2", false}, {"curl/8", false},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct request q;
+		struct str got;
+
+		request_init(&q);
+		q.accept = STR("*/*");
+		assert_true(str_eq(reply_accept(&q), STR("*/*")));
+		assert_int_equal(fields_add(&q.fields, STR("User-Agent"),
+					    str_from_c(rows[i].agent)),
+				 0);
+		got = reply_accept(&q);
+		assert_true(str_eq(got, rows[i].text ? STR("text/plain") : STR("*/*")));
+		request_clear(&q);
+	}
+}
+
 /* What came off the wire may stand in a detail: it breaks nothing and moves no cursor. */
 static void test_hostile_details(void **state)
 {
@@ -317,10 +345,11 @@ static void test_fixed_ones(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_whole),		cmocka_unit_test(test_every_reason),
-		cmocka_unit_test(test_error_words),	cmocka_unit_test(test_accept),
-		cmocka_unit_test(test_hostile_details), cmocka_unit_test(test_long_details),
-		cmocka_unit_test(test_status),		cmocka_unit_test(test_fixed_ones),
+		cmocka_unit_test(test_whole),	     cmocka_unit_test(test_every_reason),
+		cmocka_unit_test(test_error_words),  cmocka_unit_test(test_accept),
+		cmocka_unit_test(test_who_asks),     cmocka_unit_test(test_hostile_details),
+		cmocka_unit_test(test_long_details), cmocka_unit_test(test_status),
+		cmocka_unit_test(test_fixed_ones),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
