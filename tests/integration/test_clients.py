@@ -1,20 +1,18 @@
-"""The clients that people have: curl, wget, git over smart HTTP, Python's urllib, requests and aiohttp, Node. Each
+"""The clients that people have: curl, wget, Python's urllib, requests and aiohttp, Node. Each
 is told of the proxy and of the CA as its own manual says. One that is not installed is skipped."""
 
 import gzip
 import hashlib
-import http.server
 import importlib.util
 import json
 import os
 import shutil
 import ssl
 import subprocess
-import threading
 
 import pytest
 
-from stilelib import PYTHON, SANITIZED, TIMEOUT, Stile, allow, clean_env
+from stilelib import PYTHON, TIMEOUT, Stile, allow, clean_env
 
 MIB = 1 << 20
 BLOCK = bytes(range(256)) * 256
@@ -253,174 +251,6 @@ def test_wget_that_does_not_trust_the_ca(world):
     record = world.wait_record(since)
     assert record["event"] == "tunnel.deny" and "trust" in record["error_detail"]
     assert len(world.records(since)) == 1
-
-
-# ---- git ----
-
-
-class GitHandler(http.server.BaseHTTPRequestHandler):
-    """`git http-backend` behind TLS, as far as its CGI needs it."""
-
-    protocol_version = "HTTP/1.1"
-    root = ""
-
-    def log_message(self, *_):
-        pass
-
-    def body(self):
-        if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
-            while size := int(self.rfile.readline(), 16):
-                yield self.rfile.read(size)
-                self.rfile.readline()
-            self.rfile.readline()
-        else:
-            left = int(self.headers.get("Content-Length") or 0)
-            while left > 0:
-                part = self.rfile.read(min(left, MIB))
-                if not part:
-                    raise ConnectionError
-                left -= len(part)
-                yield part
-
-    def cgi(self) -> None:
-        path, _, query = self.path.partition("?")
-        env = clean_env(GIT_PROJECT_ROOT=self.root, GIT_HTTP_EXPORT_ALL="1", REMOTE_USER="tester", PATH_INFO=path,
-                        QUERY_STRING=query, REQUEST_METHOD=self.command, HOME=self.root, GIT_CONFIG_NOSYSTEM="1",
-                        CONTENT_TYPE=self.headers.get("Content-Type", ""),
-                        HTTP_CONTENT_ENCODING=self.headers.get("Content-Encoding", ""),
-                        GIT_PROTOCOL=self.headers.get("Git-Protocol", ""))
-        if self.headers.get("Content-Length"):
-            env["CONTENT_LENGTH"] = self.headers["Content-Length"]
-        p = subprocess.Popen(["git", "http-backend"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
-        out = []
-        reader = threading.Thread(target=lambda: out.append(p.stdout.read()))
-        reader.start()
-        for part in self.body():
-            p.stdin.write(part)
-        p.stdin.close()
-        reader.join()
-        p.wait()
-        self.server.asked.append((self.command, self.path, dict(self.headers)))
-        head, _, body = out[0].partition(b"\r\n\r\n")
-        fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
-        self.send_response(int(fields.pop("Status", "200").split()[0]))
-        for name, value in fields.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_GET = do_POST = cgi
-
-
-@pytest.fixture
-def git_server(origin, tmp_path):
-    """A server with one empty repository, /repo.git."""
-    tool("git")
-    root = tmp_path / "served"
-    run("git", "init", "-q", "--bare", "-b", "main", root / "repo.git", env=git_env(tmp_path))
-    run("git", "-C", root / "repo.git", "config", "http.receivepack", "true", env=git_env(tmp_path))
-    handler = type("Handler", (GitHandler,), {"root": str(root)})
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads, server.asked = True, []
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(origin.pki / "good.pem", origin.pki / "good.key")
-    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-    server.url = f"https://origin.test:{server.server_address[1]}/repo.git"
-    yield server
-    server.shutdown()
-    server.server_close()
-
-
-def git_env(folder, base=None) -> dict[str, str]:
-    who = {f"GIT_{w}_{k}": v for w in ("AUTHOR", "COMMITTER") for k, v in (("NAME", "t"), ("EMAIL", "t@origin.test"))}
-    return {**(base or clean_env()), **who, "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0",
-            "GIT_CONFIG_GLOBAL": os.devnull}
-
-
-def work_tree(folder, env, size: int):
-    """A repository with one commit of `size` bytes that do not compress."""
-    tree = folder / "work"
-    run("git", "init", "-q", "-b", "main", tree, env=env)
-    (tree / "blob").write_bytes(os.urandom(size))
-    (tree / "README").write_text("hello\n")
-    for args in (["config", "core.compression", "0"], ["config", "pack.compression", "0"], ["add", "."],
-                 ["commit", "-q", "-m", "first"]):
-        run("git", "-C", tree, *args, env=env)
-    return tree
-
-
-@pytest.mark.parametrize("buffer", [None, 1024, 64 * MIB])
-def test_git_push_and_clone(world, git_server, tmp_path, buffer):
-    """20 MB: chunked beyond http.postBuffer, by Content-Length below it, and no growth of ours either way."""
-    size, since = 20 * 1000 * 1000, world.mark()
-    env = git_env(tmp_path, proxy_env(world))
-    tree, options = work_tree(tmp_path, env, size), ["-c", f"http.postBuffer={buffer}"] if buffer else []
-    before = world.rss_kib(peak=True)
-    run("git", *options, "-C", tree, "push", "-q", git_server.url, "main", env=env)
-    push = [(p, h) for m, p, h in git_server.asked if m == "POST" and p.endswith("git-receive-pack")]
-    chunked = [h for _, h in push if h.get("Transfer-Encoding") == "chunked"]
-    assert len(chunked) == (0 if buffer == 64 * MIB else 1)
-    world.settled()
-    assert size < max(e["bytes_out"] for e in ended_well(world, since, 2)) < size + 100000
-
-    run("git", "clone", "-q", git_server.url, tmp_path / "clone", env=env)
-    head = [run("git", "-C", t, "rev-parse", "HEAD", env=env).stdout for t in (tree, tmp_path / "clone")]
-    assert head[0] == head[1]
-    assert (tmp_path / "clone" / "blob").read_bytes() == (tree / "blob").read_bytes()
-    world.settled()
-    ends = ended_well(world, since, 4)
-    assert max(e["bytes_in"] for e in ends) > size
-    assert {e["status"] for e in ends} == {200}
-    if not SANITIZED:  # which keeps what was freed
-        assert world.rss_kib(peak=True) - before < 10 * 1024
-
-
-def test_git_fetches_in_small_requests(world, git_server, tmp_path):
-    """Negotiation: several POSTs, gzip-encoded ones among them, on one connection."""
-    env = git_env(tmp_path, proxy_env(world))
-    tree = work_tree(tmp_path, env, 1000)
-    run("git", "-C", tree, "push", "-q", git_server.url, "main", env=env)
-    run("git", "clone", "-q", git_server.url, tmp_path / "clone", env=env)
-    for i in range(40):
-        run("git", "-C", tmp_path / "clone", "commit", "-q", "--allow-empty", "-m", f"mine {i}",
-            env={**env, "GIT_COMMITTER_DATE": f"@{2000000000 + i} +0000"})  # one behind the other, so that all are named
-    run("git", "-C", tree, "commit", "-q", "--allow-empty", "-m", "theirs", env=env)
-    run("git", "-C", tree, "push", "-q", git_server.url, "main", env=env)
-    run("git", "-C", tmp_path / "clone", "fetch", "-q", env=env)
-    theirs = run("git", "-C", tree, "rev-parse", "main", env=env).stdout
-    assert run("git", "-C", tmp_path / "clone", "rev-parse", "origin/main", env=env).stdout == theirs
-    assert any((h.get("Content-Encoding") or h.get("content-encoding")) == "gzip" for _, _, h in git_server.asked)
-
-
-def test_git_may_read_and_not_write(stile, git_server, tmp_path):
-    url = git_server.url
-    s = stile(rules=[allow(f"{url}/info/refs", f"{url}/git-upload-pack")])
-    env = git_env(tmp_path, proxy_env(s))
-    tree = work_tree(tmp_path, env, 1000)
-    run("git", "-C", tree, "push", "-q", str(tmp_path / "served" / "repo.git"), "main", env=env)
-    run("git", "clone", "-q", url, tmp_path / "clone", env=env)
-    run("git", "-C", tmp_path / "clone", "commit", "-q", "--allow-empty", "-m", "mine", env=env)
-    since = s.mark()
-    got = run("git", "-C", tmp_path / "clone", "push", "-q", "origin", "main", status=None, env=env)
-    assert got.returncode != 0 and b"403" in got.stderr
-    record = s.wait_record(since, event="request.deny")
-    assert (record["reason"], record["path"], record["method"]) == ("no_rule", "/repo.git/git-receive-pack", "POST")
-    refs = run("git", "-C", tmp_path / "served" / "repo.git", "rev-parse", "main", env=env).stdout
-    assert refs == run("git", "-C", tree, "rev-parse", "main", env=env).stdout
-
-
-def test_git_that_does_not_trust_the_ca(world, git_server, tmp_path):
-    since = world.mark()
-    env = git_env(tmp_path, {**proxy_env(world), "GIT_SSL_CAINFO": str(world.origin.pki / "ca.pem")})
-    got = run("git", "ls-remote", git_server.url, status=128, env=env)
-    assert b"certificate" in got.stderr
-    # With GnuTLS it sends no alert: it goes without a word, and the record says what that often means.
-    record = world.wait_record(since, event="tunnel.deny")
-    assert record["reason"] in ("leaf_rejected", "client_tls_failed", "client_closed")
-    assert "trust the CA" in record["error_detail"]
-    assert len(world.records(since)) == 1 and git_server.asked == []
 
 
 # ---- Python ----
