@@ -41,8 +41,9 @@ struct served {
 	/* plain */
 	struct log_waiter waiter;
 	char id[RECORD_ID_LEN + 1];
-	struct err refused;  /* waits for its record */
-	bool no_body;	     /* the answer's head ended the stream */
+	struct err refused; /* waits for its record */
+	bool no_body;	    /* the answer's head ended the stream */
+	int64_t begun_us;
 	int64_t finished_us; /* or when the client last took some of it */
 	size_t waiting;	     /* of the answer, when that was looked at */
 };
@@ -330,7 +331,7 @@ static void begin(struct client_h2 *h, struct h2_stream *s)
 	v->h = h;
 	v->s = s;
 	s->owner = v;
-	h->moved_us = now_us(h);
+	h->moved_us = v->begun_us = now_us(h);
 	rc = h2_read_request(head, &h->c->where, &v->request, &e);
 	free(head);
 	client_request_came(h->c);
@@ -504,7 +505,17 @@ uint64_t client_h2_timer_ms(const struct client_h2 *h)
 			    : LIMIT_MS_FIRST_REQUEST;
 }
 
-/* An answer that nobody takes: the stream goes. */
+/* Nobody takes the rest of its answer, or somebody does for longer than a request may last. */
+static bool is_stalled(const struct served *v)
+{
+	int64_t now = now_us(v->h);
+	uint64_t life = v->h->c->worker->snapshot->config->limits.request_life_ms;
+
+	return !v->exchange && v->finished_us &&
+	       (now - v->finished_us >= LIMIT_MS_H2_STALL * 1000LL ||
+		(uint64_t)(now - v->begun_us) / 1000 >= life);
+}
+
 static void end_stalled(struct client_h2 *h)
 {
 	struct h2_stream *s = h2_conn_first(h->conn), *next;
@@ -517,8 +528,7 @@ static void end_stalled(struct client_h2 *h)
 			v->waiting = s->out.end - s->out.start;
 			v->finished_us = v->exchange ? 0 : now_us(h);
 		}
-		if (!v || v->exchange || !v->finished_us ||
-		    now_us(h) - v->finished_us < LIMIT_MS_H2_STALL * 1000LL)
+		if (!v || !is_stalled(v))
 			continue;
 		log_debug("client %s: stream %d: its answer is not taken", h->c->peer.text,
 			  (int)s->id);

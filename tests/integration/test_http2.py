@@ -471,6 +471,22 @@ def test_a_window_that_drips(proxy):
     fault(proxy, since, "rate_limited", "WINDOW_UPDATE")
 
 
+def test_an_answer_that_is_taken_slowly(stile):
+    """Whole long ago, and taken byte by byte: for as long as a request may last."""
+    s = stile(limits={"request_life": "3s"})
+    with H2(s, window=0, consume=False) as c:
+        i = c.ask(path="/bytes/100000")
+        s.wait_record(event="request.end")
+        end = time.monotonic() + 20 * SLOWER
+        while not c.answers[i].done and time.monotonic() < end:
+            c.h2.increment_flow_control_window(1, i)
+            c.flush()
+            c.read(0.2)
+            time.sleep(0.05)  # slower than is abuse
+        assert c.answers[i].reset is not None and len(c.answers[i].body) < 1000
+        assert not c.closed
+
+
 def test_continuation_flood(proxy):
     since = proxy.mark()
     with H2(proxy) as c:
