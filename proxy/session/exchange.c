@@ -788,6 +788,7 @@ static void retry(struct exchange *x)
 {
 	x->retried = true;
 	x->refused = upstream_unprocessed(x->up);
+	x->seat = (struct share_seat){0}; /* it neither dials nor waits now */
 	upstream_close(x->up);
 	x->up = NULL;
 	x->request_done = false;
