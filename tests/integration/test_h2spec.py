@@ -90,9 +90,9 @@ class Server(http.server.ThreadingHTTPServer):
 class Forwarder:
     """Each connection to 127.0.0.1:port becomes a CONNECT to localhost:port through stile."""
 
-    def __init__(self, port: int, s: Stile):
-        self.port, self.stile = port, s
-        self.listener = socket.create_server(("127.0.0.1", port), backlog=64)
+    def __init__(self, listener: socket.socket, s: Stile):
+        self.listener, self.stile = listener, s
+        self.port = listener.getsockname()[1]
         threading.Thread(target=self.accept, daemon=True).start()
 
     def accept(self) -> None:
@@ -139,11 +139,21 @@ def results(path) -> dict[str, str]:
     return out
 
 
+def one_port() -> tuple[socket.socket, Server]:
+    """A listener at 127.0.0.1 and a server at 127.0.0.3, of one port."""
+    while True:
+        listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        try:
+            return listener, Server(("127.0.0.3", listener.getsockname()[1]), Handler)
+        except OSError:
+            listener.close()
+
+
 @pytest.fixture(scope="module")
 def report(origin, tmp_path_factory):
     program = h2spec_program()
     folder = tmp_path_factory.mktemp("h2spec")
-    server = Server(("127.0.0.3", 0), Handler)
+    listener, server = one_port()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(origin.pki / "good.pem", origin.pki / "good.key")
     server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
@@ -151,13 +161,13 @@ def report(origin, tmp_path_factory):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     s = Stile(folder / "stile", origin, rules=[allow(f"https://localhost:{port}")],
               upstream={"hosts": {"localhost": "127.0.0.3"}})
-    forwarder = Forwarder(port, s)
+    Forwarder(listener, s)
     r = subprocess.run([program, "-t", "-k", "-S", "-h", "localhost", "-p", str(port), "-o", str(2 * SLOWER),
                         "-j", str(folder / "report.xml")], capture_output=True, text=True, timeout=400 * SLOWER)
     (folder / "stdout").write_text(r.stdout + r.stderr)
     print(r.stdout[-30000:])  # for a failure's sake
     yield results(folder / "report.xml")
-    forwarder.listener.close()
+    listener.close()
     server.shutdown()
     s.settled().finish()
 
