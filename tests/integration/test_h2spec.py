@@ -13,10 +13,10 @@ import xml.etree.ElementTree
 
 import pytest
 
-from stilelib import BIN, SANITIZED, SLOWER, TIMEOUT, Raw, Stile, allow, clean_env
+from stilelib import REPO, SLOWER, TIMEOUT, Stile, allow
 
 VERSION = "v2.2.1"
-TOOLS = BIN.resolve().parent / "tools"
+TOOLS = REPO / "build" / "tools"
 pytestmark = pytest.mark.xdist_group("h2spec")
 
 # What stile does otherwise than h2spec wants, by the reasons that tests/README.md gives.
