@@ -35,12 +35,13 @@ void h2_head_add(struct h2_head *h, struct str name, struct str value);
  * h1_parse_request; *ret is filled as far as could be read, also then: request_clear in both cases.
  * What h holds moves into *ret. :authority (or Host, where there is none; where both are they are
  * one) is the tunnel's, :scheme too. Fields of a connection are refused (section 8.2.2), not
- * dropped. CONNECT, extended (RFC 8441) or not, is refused; of an extended one r->upgrade is the
- * :protocol. */
+ * dropped. CONNECT is refused, but for the extended one (RFC 8441) to a WebSocket, which comes out
+ * as the GET of its handshake, without a key; r->upgrade is the :protocol of any. */
 int h2_read_request(struct h2_head *h, const struct h1_context *ctx, struct request *ret,
 		    struct err *e) ATTR_NODISCARD;
-/* Reads a response head to a request with this method; -1: REASON_UPSTREAM_MALFORMED. 101 does not
- * exist here (section 8.6). */
+/* Reads a response head to a request with this method (CONNECT: an extended one, to a WebSocket);
+ * -1: REASON_UPSTREAM_MALFORMED. 101 does not exist here (section 8.6): it comes out of the 200
+ * that opens a WebSocket. */
 int h2_read_response(struct h2_head *h, struct str method, struct response *ret,
 		     struct err *e) ATTR_NODISCARD;
 /* Reads a trailer section: as HTTP/1 does, fields that may not trail are dropped. The slices of
@@ -63,7 +64,8 @@ struct h2_fields {
 void h2_fields_clear(struct h2_fields *f);
 
 /* Each -1 when memory is out, a bound is passed, or a field would break the message or double what
- * is written here. `extra`, `extra_query`: as h1_write_request. */
+ * is written here. `extra`, `extra_query`: as h1_write_request. What asks for a WebSocket becomes
+ * an extended CONNECT, and the 101 that opens one a 200; neither has a key (RFC 8441 section 5). */
 int h2_write_request(const struct request *r, const struct fields *extra, struct str extra_query,
 		     struct h2_fields *out) ATTR_NODISCARD;
 int h2_write_response(const struct response *r, struct h2_fields *out) ATTR_NODISCARD;

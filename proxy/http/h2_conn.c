@@ -23,7 +23,8 @@ struct h2_conn {
 	struct streams all, ready;
 	/* plain */
 	bool server;
-	bool ended;  /* nothing more is read */
+	bool ended; /* nothing more is read */
+	bool got_settings;
 	bool failed; /* a GOAWAY that says why was sent */
 	size_t n;
 	size_t out_total; /* bytes that wait in all streams */
@@ -276,7 +277,7 @@ static int take_section(struct h2_conn *c, struct h2_stream *s, bool end)
 	h->end_stream = end;
 	if (s->got_final) {
 		/* Section 8.1: a second one is trailers, and ends the stream. */
-		if (!end || s->trailers)
+		if (!end || s->trailers || s->connected)
 			return bad_section(c, s, h);
 		s->trailers = h;
 		return 0;
@@ -333,6 +334,10 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
 		if (s)
 			s->by_peer = true;
 		return 0;
+	case NGHTTP2_SETTINGS:
+		if (!(frame->hd.flags & NGHTTP2_FLAG_ACK))
+			c->got_settings = true;
+		return 0;
 	default: return 0;
 	}
 }
@@ -349,7 +354,7 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
 		/* Section 8.1: the answer is whole, the rest of the request is not wanted. Not
 		 * before it comes: a client that still waits for its 100 takes that for no answer.
 		 */
-		if (c->server && s->out_sent)
+		if (c->server && s->out_sent && !s->connected)
 			(void)nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, id,
 							NGHTTP2_NO_ERROR);
 		if (!s->got_final)
@@ -460,6 +465,12 @@ static int on_frame_not_sent(nghttp2_session *session, const nghttp2_frame *fram
 	return 0;
 }
 
+static int reset_cut(struct h2_stream *s)
+{
+	return nghttp2_submit_rst_stream(s->conn->session, NGHTTP2_FLAG_NONE, s->id,
+					 s->connected ? NGHTTP2_CANCEL : NGHTTP2_INTERNAL_ERROR);
+}
+
 static ssize_t on_read(nghttp2_session *session, int32_t id, uint8_t *buf, size_t length,
 		       uint32_t *flags, nghttp2_data_source *source, void *arg)
 {
@@ -495,9 +506,9 @@ static ssize_t on_read(nghttp2_session *session, int32_t id, uint8_t *buf, size_
 		}
 		return (ssize_t)n;
 	}
-	if (n == 0)
-		return s->out_cut ? NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE : NGHTTP2_ERR_DEFERRED;
-	return (ssize_t)n;
+	if (n == 0 && s->out_cut && reset_cut(s) < 0)
+		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+	return n > 0 ? (ssize_t)n : NGHTTP2_ERR_DEFERRED;
 }
 
 /* ---- birth and death ---- */
@@ -564,15 +575,18 @@ static void *wipe_realloc(void *p, size_t n, void *arg)
 
 static int say_settings(struct h2_conn *c)
 {
+	/* The last is a server's alone: extended CONNECT is taken. */
 	nghttp2_settings_entry v[] = {
 		{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, LIMIT_H2_STREAMS},
 		{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, LIMIT_H2_STREAM_WINDOW},
 		{NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, LIMIT_HEAD_BYTES},
 		{c->server ? NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES : NGHTTP2_SETTINGS_ENABLE_PUSH,
 		 c->server ? 1 : 0},
+		{NGHTTP2_SETTINGS_ENABLE_CONNECT_PROTOCOL, 1},
 	};
+	size_t n = c->server ? ARRAY_LEN(v) : ARRAY_LEN(v) - 1;
 
-	return nghttp2_submit_settings(c->session, NGHTTP2_FLAG_NONE, v, ARRAY_LEN(v)) == 0 &&
+	return nghttp2_submit_settings(c->session, NGHTTP2_FLAG_NONE, v, n) == 0 &&
 			       nghttp2_session_set_local_window_size(c->session, NGHTTP2_FLAG_NONE,
 								     0, LIMIT_H2_CONN_WINDOW) == 0
 		       ? 0
@@ -812,6 +826,14 @@ bool h2_conn_has_room(struct h2_conn *c, size_t in_use)
 	       in_use < (max < LIMIT_H2_STREAMS ? max : LIMIT_H2_STREAMS);
 }
 
+int h2_conn_takes_connect(struct h2_conn *c)
+{
+	if (!c->got_settings)
+		return -1;
+	return nghttp2_session_get_remote_settings(c->session,
+						   NGHTTP2_SETTINGS_ENABLE_CONNECT_PROTOCOL) == 1;
+}
+
 int64_t h2_conn_head_since_us(const struct h2_conn *c)
 {
 	return c->head_since_us;
@@ -938,6 +960,13 @@ int h2_stream_write(struct h2_stream *s, struct str data)
 	return 0;
 }
 
+void h2_stream_connect(struct h2_stream *s)
+{
+	s->connected = true;
+	if (s->trailers)
+		s->bad_sequence = true;
+}
+
 void h2_stream_end(struct h2_stream *s, struct h2_fields *trailers)
 {
 	if (trailers) {
@@ -954,8 +983,7 @@ void h2_stream_cut(struct h2_stream *s)
 		return;
 	s->out_cut = true;
 	if (queued(&s->out) == 0)
-		(void)nghttp2_submit_rst_stream(s->conn->session, NGHTTP2_FLAG_NONE, s->id,
-						NGHTTP2_INTERNAL_ERROR);
+		(void)reset_cut(s);
 	else
 		(void)nghttp2_session_resume_data(s->conn->session, s->id);
 }

@@ -50,6 +50,7 @@ struct h2_stream {
 	bool got_end;	   /* END_STREAM came: after what waits in `in` there is no more */
 	bool bad_length;   /* DATA and Content-Length disagree: `in` must not pass for a body */
 	bool bad_sequence; /* a section where none may stand */
+	bool connected;	   /* it is a tunnel (section 8.5) */
 	bool closed;	   /* both sides, or reset */
 	bool reset;	   /* closed before its end */
 	bool by_peer;	   /* it was the peer that reset it */
@@ -83,6 +84,9 @@ void h2_conn_end(struct h2_conn *c);
 bool h2_conn_over(struct h2_conn *c); /* nothing more to read and to send */
 /* Client: the peer takes another stream beside that many. */
 bool h2_conn_has_room(struct h2_conn *c, size_t in_use);
+/* Client: does the peer take extended CONNECT (RFC 8441 section 3)? 1, 0, or -1 while its SETTINGS
+ * have not come. */
+int h2_conn_takes_connect(struct h2_conn *c);
 /* Since when a field section is arriving; 0: none is. */
 int64_t h2_conn_head_since_us(const struct h2_conn *c);
 
@@ -101,6 +105,9 @@ struct str h2_stream_data(const struct h2_stream *s);
 void h2_stream_consume(struct h2_stream *s, size_t n);
 size_t h2_stream_room(struct h2_stream *s); /* what h2_stream_write may take now */
 int h2_stream_write(struct h2_stream *s, struct str data) ATTR_NODISCARD;
+/* From its 200 on, a CONNECT's stream is a tunnel: nothing but DATA may come, each way ends by
+ * itself, and a reset is CANCEL, as RST is in TCP (section 8.5). */
+void h2_stream_connect(struct h2_stream *s);
 /* The body is whole; trailers (may be NULL) are taken over. */
 void h2_stream_end(struct h2_stream *s, struct h2_fields *trailers);
 /* Resets the stream, once what was written is sent. */

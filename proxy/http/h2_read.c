@@ -277,14 +277,24 @@ static int read_method(const struct pseudo *p, struct request *r, struct err *e)
 	return 0;
 }
 
-static int read_connect(const struct pseudo *p, struct request *r, struct err *e)
+static int refuse_connect(const struct pseudo *p, struct request *r, struct err *e)
 {
 	r->form = TARGET_AUTHORITY;
 	r->upgrade = p->protocol;
 	if (p->protocol.p)
 		return err_reason(e, REASON_UPGRADE_REFUSED,
-				  "extended CONNECT (RFC 8441) is not relayed");
+				  "an extended CONNECT to something other than a WebSocket");
 	return malformed(e, "CONNECT within a tunnel");
+}
+
+/* RFC 8441 section 5: the same handshake as HTTP/1's, so the same request. A key has no meaning
+ * here: beside the one that the origin is to answer it would be a second. */
+static void read_websocket(const struct pseudo *p, struct request *r)
+{
+	r->method = STR("GET");
+	r->upgrade = p->protocol;
+	r->websocket = true;
+	(void)fields_remove(&r->fields, STR("sec-websocket-key"));
 }
 
 static int read_target(const struct pseudo *p, const struct h1_context *ctx, struct request *r,
@@ -293,7 +303,7 @@ static int read_target(const struct pseudo *p, const struct h1_context *ctx, str
 	size_t bad = h1_span(p->path, H1_TARGET);
 
 	r->form = TARGET_ORIGIN;
-	if (p->protocol.p)
+	if (p->protocol.p && !r->websocket)
 		return malformed(e, ":protocol without CONNECT");
 	if (!str_eq(p->scheme, str_from_c(scheme_word(ctx->scheme))))
 		return err_reason(e, REASON_MALFORMED_REQUEST, ":scheme is not %s",
@@ -345,6 +355,9 @@ static int frame(const struct section *s, struct request *r, struct err *e)
 
 	if (h1_read_framing(&s->facts, HTTP_2, &framing, e) < 0)
 		return -1;
+	/* What follows a CONNECT is no body (RFC 9113 section 8.5). */
+	if (r->websocket)
+		return framing.has_length ? malformed(e, "Content-Length in a CONNECT") : 0;
 	if (s->h->end_stream && framing.length > 0)
 		return malformed(e, "Content-Length announces a body, and none follows");
 	if (framing.has_length)
@@ -398,9 +411,11 @@ int h2_read_request(struct h2_head *h, const struct h1_context *ctx, struct requ
 	if (s.facts.n_proxy_authorization == 1)
 		ret->proxy_authorization = s.facts.proxy_authorization;
 	note(&f, read_method(&s.pseudo, ret, told(&f)));
-	if (str_eq(ret->method, STR("CONNECT"))) {
-		note(&f, read_connect(&s.pseudo, ret, told(&f)));
+	if (str_eq(ret->method, STR("CONNECT")) && !str_eq(s.pseudo.protocol, STR("websocket"))) {
+		note(&f, refuse_connect(&s.pseudo, ret, told(&f)));
 	} else {
+		if (str_eq(ret->method, STR("CONNECT")))
+			read_websocket(&s.pseudo, ret);
 		note(&f, read_target(&s.pseudo, ctx, ret, told(&f)));
 		note(&f, frame(&s, ret, told(&f)));
 		if (str_eq(ret->method, STR("TRACE")))
@@ -435,6 +450,17 @@ static int read_status(struct str s, unsigned *ret, struct err *e)
 	return 0;
 }
 
+/* RFC 8441 section 5: 200 opens a WebSocket, which is a 101 to the rest of the program. Another 2xx
+ * would open a tunnel (RFC 9110 section 9.3.6) that nobody asked for. */
+static int read_connected(struct response *r, struct err *e)
+{
+	if (r->status != 200)
+		return err_set(e, "%u to an extended CONNECT", r->status);
+	r->status = 101;
+	r->upgrade = STR("websocket");
+	return 0;
+}
+
 static int frame_response(const struct section *s, struct str method, struct response *r,
 			  struct err *e)
 {
@@ -445,6 +471,9 @@ static int frame_response(const struct section *s, struct str method, struct res
 		return -1;
 	if (interim && s->h->end_stream)
 		return err_set(e, "an interim answer that ends the stream");
+	/* A length means nothing then, and is to be passed over. */
+	if (str_eq(method, STR("CONNECT")) && r->status / 100 == 2)
+		return read_connected(r, e);
 	if (interim || r->status == 204 || r->status == 304 || head) {
 		r->has_content_length = f.has_length && !interim && r->status != 204;
 		r->content_length = r->has_content_length ? f.length : 0;

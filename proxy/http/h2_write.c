@@ -69,13 +69,22 @@ static bool is_ours(enum field_kind k)
 	       k == FIELD_HTTP2_SETTINGS || k == FIELD_PROXY_AUTHORIZATION;
 }
 
-static int add_fields(struct h2_fields *out, const struct fields *f, bool secret)
+/* RFC 8441 section 5: proofs of HTTP/1 alone. */
+static bool is_proof(struct str name)
+{
+	return str_eq_nocase(name, STR("sec-websocket-key")) ||
+	       str_eq_nocase(name, STR("sec-websocket-accept"));
+}
+
+static int add_fields(struct h2_fields *out, const struct fields *f, bool secret, bool websocket)
 {
 	for (size_t i = 0; f && i < f->n; i++) {
 		const struct field *one = &f->v[i];
 
 		if (!h1_is_field(one) || is_ours(field_kind(one->name)))
 			return -1;
+		if (websocket && is_proof(one->name))
+			continue;
 		add(out, one->name, one->value, secret || is_secret(one->name));
 	}
 	return 0;
@@ -108,7 +117,7 @@ static int finish(struct h2_fields *out, int rc)
 	return -1;
 }
 
-#define PSEUDO	  4
+#define PSEUDO	  5
 #define OWN	  3   /* content-length, te, expect */
 #define OWN_BYTES 256 /* their names and values, and those of the pseudo-fields */
 
@@ -132,19 +141,21 @@ int h2_write_request(const struct request *r, const struct fields *extra, struct
 		    size_of(&r->fields) + size_of(extra) + target.len + authority.len +
 			    r->method.n + OWN_BYTES) < 0)
 		goto out;
-	add(out, STR(":method"), r->method, false);
+	add(out, STR(":method"), r->websocket ? STR("CONNECT") : r->method, false);
+	if (r->websocket)
+		add(out, STR(":protocol"), STR("websocket"), false);
 	add(out, STR(":scheme"), str_from_c(scheme_word(r->url.scheme)), false);
 	add(out, STR(":authority"), strbuf_str(&authority), false);
 	add(out, STR(":path"), strbuf_str(&target), extra_query.n > 0);
-	if (add_fields(out, &r->fields, false) < 0)
+	if (add_fields(out, &r->fields, false, r->websocket) < 0)
 		goto out;
-	if (r->body == BODY_LENGTH)
+	if (r->body == BODY_LENGTH && !r->websocket)
 		add_number(out, STR("content-length"), r->length);
-	if (r->te_trailers)
+	if (r->te_trailers && !r->websocket)
 		add(out, STR("te"), STR("trailers"), false);
 	if (r->expect_continue)
 		add(out, STR("expect"), STR("100-continue"), false);
-	rc = add_fields(out, extra, true);
+	rc = add_fields(out, extra, true, false);
 out:
 	strbuf_wipe(&target);
 	strbuf_clear(&authority);
@@ -153,12 +164,14 @@ out:
 
 int h2_write_response(const struct response *r, struct h2_fields *out)
 {
+	bool websocket = r->status == 101 && str_eq_nocase(r->upgrade, STR("websocket"));
+
 	*out = (struct h2_fields){0};
-	if (r->status < 100 || r->status > 599 || r->status == 101 ||
+	if (r->status < 100 || r->status > 599 || (r->status == 101 && !websocket) ||
 	    reserve(out, 2 + r->fields.n, size_of(&r->fields) + OWN_BYTES) < 0)
 		return finish(out, -1);
-	add_number(out, STR(":status"), r->status);
-	if (add_fields(out, &r->fields, false) < 0)
+	add_number(out, STR(":status"), websocket ? 200 : r->status);
+	if (add_fields(out, &r->fields, false, websocket) < 0)
 		return finish(out, -1);
 	if (r->status >= 200 && r->body == BODY_LENGTH)
 		add_number(out, STR("content-length"), r->length);

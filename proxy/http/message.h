@@ -45,8 +45,10 @@ struct request {
 	bool keep_alive; /* the client wants the connection kept */
 	bool expect_continue;
 	bool te_trailers;
-	struct str upgrade;    /* the Upgrade value when Connection names it; empty: none */
-	bool websocket;	       /* it asks to become a WebSocket and nothing else (websocket.h) */
+	struct str upgrade; /* the Upgrade value when Connection names it; empty: none */
+	/* It asks to become a WebSocket and nothing else (websocket.h). In HTTP/2 it came as an
+	 * extended CONNECT, and is a GET here as in HTTP/1; the key is then the caller's to add. */
+	bool websocket;
 	struct str accept;     /* for the form of our own answers */
 	struct str raw_target; /* as it came, for the record of a request that could not be read */
 	struct str raw_host;
@@ -69,6 +71,7 @@ struct response {
 				  */
 	uint64_t content_length;
 	bool keep_alive; /* the origin's connection may be used again */
+	/* Of a 101. In HTTP/2 it came as the 200 of an extended CONNECT, and is a 101 here too. */
 	struct str upgrade;
 };
 

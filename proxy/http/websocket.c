@@ -4,6 +4,7 @@
 #include "proxy/http/websocket.h"
 
 #include <openssl/evp.h>
+#include <openssl/rand.h>
 
 #include "proxy/http/h1_text.h"
 
@@ -52,6 +53,16 @@ int websocket_check_request(const struct request *r, struct err *e)
 	return 0;
 }
 
+int websocket_new_key(char out[WEBSOCKET_KEY_MAX])
+{
+	unsigned char bytes[16];
+
+	if (RAND_bytes(bytes, sizeof(bytes)) != 1)
+		return -1;
+	EVP_EncodeBlock((unsigned char *)out, bytes, sizeof(bytes));
+	return 0;
+}
+
 int websocket_accept(struct str key, char out[WEBSOCKET_ACCEPT_MAX])
 {
 	unsigned char digest[EVP_MAX_MD_SIZE];
@@ -96,21 +107,38 @@ static int check_offers(const struct request *r, const struct response *answer, 
 	return 0;
 }
 
-int websocket_check_response(const struct request *r, const struct response *answer, struct err *e)
+static int check_accept(const struct request *r, const struct response *answer, struct err *e)
 {
 	struct str key = only(&r->fields, STR("sec-websocket-key"));
 	struct str said = only(&answer->fields, STR("sec-websocket-accept"));
 	char want[WEBSOCKET_ACCEPT_MAX];
 
+	if (websocket_accept(key, want) < 0)
+		return err_reason(e, REASON_INTERNAL_ERROR, "SHA-1 is not to be had");
+	return str_eq(said, str_from_c(want))
+		       ? 0
+		       : err_reason(e, REASON_UPSTREAM_MALFORMED,
+				    "the 101 does not answer the WebSocket's key");
+}
+
+int websocket_check_response(const struct request *r, const struct response *answer, struct err *e)
+{
 	if (!r->websocket || !str_eq_nocase(answer->upgrade, STR("websocket")))
 		return err_reason(e, REASON_UPSTREAM_MALFORMED,
 				  "101 to another upgrade than was asked for");
-	if (websocket_accept(key, want) < 0)
-		return err_reason(e, REASON_INTERNAL_ERROR, "SHA-1 is not to be had");
-	if (!str_eq(said, str_from_c(want)))
-		return err_reason(e, REASON_UPSTREAM_MALFORMED,
-				  "the 101 does not answer the WebSocket's key");
+	/* RFC 8441 section 5: no server takes part in an extended CONNECT by mistake, so there is
+	 * no proof of it. A client of HTTP/1 would miss the one that it waits for. */
+	if ((answer->version != HTTP_2 || r->version != HTTP_2) && check_accept(r, answer, e) < 0)
+		return -1;
 	if (check_offers(r, answer, STR("sec-websocket-protocol"), e) < 0)
 		return -1;
 	return check_offers(r, answer, STR("sec-websocket-extensions"), e);
+}
+
+int websocket_check_refusal(const struct request *r, const struct response *answer, struct err *e)
+{
+	if (!r->websocket || r->version != HTTP_2 || answer->status / 100 != 2)
+		return 0;
+	return err_reason(e, REASON_UPSTREAM_MALFORMED,
+			  "the WebSocket was answered with %u, which opens none", answer->status);
 }

@@ -43,6 +43,7 @@ struct served {
 	char id[RECORD_ID_LEN + 1];
 	struct err refused; /* waits for its record */
 	bool no_body;	    /* the answer's head ended the stream */
+	bool relay;	    /* it has become a WebSocket */
 	int64_t begun_us;
 	int64_t finished_us; /* or when the client last took some of it */
 	size_t waiting;	     /* of the answer, when that was looked at */
@@ -192,6 +193,11 @@ static int ds_pull(struct downstream *d, size_t max, void (*sink)(void *arg, str
 	if (s->bad_sequence)
 		return err_reason(e, REASON_MALFORMED_REQUEST,
 				  "frames of a request in an order that means nothing");
+	/* What comes before the 200 waits in the stream's window, and is nobody's if none comes. */
+	if (v->request.websocket && !v->relay) {
+		*ret_done = true;
+		return 0;
+	}
 	data = str_head(h2_stream_data(s), max);
 	if (data.n > 0) {
 		sink(arg, data);
@@ -225,7 +231,11 @@ static int ds_send_head(struct downstream *d, const struct response *r, bool mor
 	(void)more; /* a stream serves one request */
 	if (h2_write_response(r, &head) < 0)
 		return err_reason(e, REASON_UPSTREAM_MALFORMED, "the answer's head is too large");
-	if (r->status < 200) {
+	if (r->status == 101) {
+		v->relay = true;
+		h2_stream_connect(v->s);
+		rc = h2_stream_respond(v->s, &head, true);
+	} else if (r->status < 200) {
 		rc = h2_stream_interim(v->s, &head);
 	} else {
 		v->no_body = r->body == BODY_NONE || (r->body == BODY_LENGTH && r->length == 0);
@@ -273,6 +283,8 @@ static void ds_finished(struct downstream *d, enum exchange_outcome how, const s
 	v->exchange = NULL;
 	h->exchanges--;
 	v->finished_us = now_us(h);
+	if (v->relay) /* its life was a tunnel's */
+		v->begun_us = v->finished_us;
 	switch (how) {
 	case EXCHANGE_CUT: h2_stream_cut(v->s); break;
 	case EXCHANGE_REFUSED: answer(v, reply); break;

@@ -10,7 +10,6 @@
 
 #include "logging/log.h"
 #include "proxy/credentials/inject.h"
-#include "proxy/http/websocket.h"
 #include "proxy/session/audit.h"
 #include "proxy/session/override.h"
 
@@ -448,8 +447,23 @@ static int spend_forward(struct exchange *x, struct err *e)
 	return 0;
 }
 
-static int check_upgrade(const struct exchange *x, struct err *e)
+/* One that came over HTTP/2 has no key, and its origin may be asked in HTTP/1.1 (RFC 8441 section
+ * 5.1). */
+static int give_key(struct exchange *x, struct err *e)
 {
+	if (websocket_new_key(x->websocket_key) < 0)
+		return err_reason(e, REASON_INTERNAL_ERROR, "no random bytes are to be had");
+	if (fields_add(&x->request->fields, STR("Sec-WebSocket-Key"),
+		       str_from_c(x->websocket_key)) < 0)
+		return err_reason(e, REASON_HEAD_TOO_LARGE, "more than %d fields",
+				  LIMIT_HEAD_FIELDS);
+	return 0;
+}
+
+static int check_upgrade(struct exchange *x, struct err *e)
+{
+	if (x->request->websocket && x->request->version == HTTP_2 && give_key(x, e) < 0)
+		return -1;
 	if (x->request->websocket)
 		return websocket_check_request(x->request, e);
 	if (x->request->upgrade.n > 0)
@@ -458,12 +472,19 @@ static int check_upgrade(const struct exchange *x, struct err *e)
 	return 0;
 }
 
-/* A connection that is there already, or none: x->up. -1: memory is out. */
+/* A connection that is there already, or none: x->up. -1: memory is out. What becomes a WebSocket
+ * gets one of its own, or a stream of its own where both sides speak HTTP/2: an origin need not,
+ * and what its client asked for in HTTP/1.1 it gets so. */
 static int take_kept(struct exchange *x, struct err *e)
 {
 	struct upstream_place place = place_of(x);
 
-	x->up = upstream_take(x->worker, &place, on_upstream, x, e);
+	if (!x->request->websocket)
+		x->up = upstream_take(x->worker, &place, on_upstream, x, e);
+	else if (x->request->version == HTTP_2)
+		x->up = upstream_take_websocket(x->worker, &place, &x->h1_only, on_upstream, x, e);
+	else
+		x->h1_only = true;
 	if (!x->up)
 		return e->reason == REASON_NONE ? 0 : -1;
 	x->addr = place.addr;
@@ -495,8 +516,7 @@ static void decide(struct exchange *x)
 		exchange_fail_with(x, &e);
 		return;
 	}
-	/* What becomes a WebSocket gets a connection of its own. */
-	if (!x->request->websocket && take_kept(x, &e) < 0)
+	if (take_kept(x, &e) < 0)
 		exchange_fail_with(x, &e);
 	else
 		exchange_goto(x, x->up ? EXCHANGE_RECORD : EXCHANGE_RESOLVE);
@@ -629,7 +649,7 @@ static bool dial(struct exchange *x)
 	if (turn == 0)
 		return x->up;
 	timer_stop(&x->timer);
-	x->route.h1_only = x->request->websocket;
+	x->route.h1_only = x->h1_only;
 	if (turn < 0 || route_connect(&x->route, x->request->url.scheme == SCHEME_HTTPS,
 				      x->identity.sandbox, &e) < 0)
 		exchange_fail_with(x, &e);
@@ -789,6 +809,8 @@ static void retry(struct exchange *x)
 	x->retried = true;
 	x->refused = upstream_unprocessed(x->up);
 	x->seat = (struct share_seat){0}; /* it neither dials nor waits now */
+	/* An origin whose HTTP/2 takes no WebSocket takes it in HTTP/1.1. */
+	x->h1_only = x->request->websocket;
 	upstream_close(x->up);
 	x->up = NULL;
 	x->request_done = false;
@@ -847,8 +869,10 @@ static int read_heads(struct exchange *x)
 				continue;
 			got = -1;
 		} else if (got > 0) {
+			got = websocket_check_refusal(x->request, &r, &e);
+			if (got == 0)
+				got = x->down->ops->send_head(x->down, &r, !x->request_done, &e);
 			x->status = r.status;
-			got = x->down->ops->send_head(x->down, &r, !x->request_done, &e);
 			x->answer_begun = got == 0;
 			response_clear(&r);
 			got = got == 0 ? 1 : -1;

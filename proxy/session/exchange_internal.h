@@ -6,6 +6,7 @@
 #define STILE_PROXY_SESSION_EXCHANGE_INTERNAL_H
 
 #include "proxy/credentials/inject.h"
+#include "proxy/http/websocket.h"
 #include "proxy/session/exchange.h"
 #include "proxy/session/identity.h"
 #include "proxy/session/route.h"
@@ -38,6 +39,7 @@ struct exchange {
 	struct share_seat seat;
 	char id[RECORD_ID_LEN + 1];
 	char max_forwards[24];
+	char websocket_key[WEBSOCKET_KEY_MAX]; /* ours, of a WebSocket that came over HTTP/2 */
 	bool driving;
 	bool closed;   /* the last record was handed over */
 	bool recorded; /* request.start was handed over: the end must follow */
@@ -45,6 +47,7 @@ struct exchange {
 	bool stripped; /* the client had brought a credential of its own */
 	bool retried;
 	bool refused;	   /* the origin had not looked at it: so it is sent again */
+	bool h1_only;	   /* the origin is not offered HTTP/2 */
 	bool request_done; /* its body went upstream whole */
 	bool relayed;	   /* it became a WebSocket */
 	bool answer_done;  /* then: its origin has ended its way */

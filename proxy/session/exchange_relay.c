@@ -4,7 +4,6 @@
  */
 #include <string.h>
 
-#include "proxy/http/websocket.h"
 #include "proxy/session/exchange_internal.h"
 #include "proxy/session/override.h"
 
@@ -77,8 +76,10 @@ void exchange_relay_drive(struct exchange *x)
 		}
 		if (x->answer_done)
 			x->down->ops->send_end(x->down, NULL);
+		x->down->ops->flush(x->down);
 	}
-	if (x->answer_done && x->request_done)
+	/* What the client said last must not end with the connection that it waits in. */
+	if (x->answer_done && x->request_done && upstream_is_drained(x->up))
 		exchange_finish(x, EXCHANGE_WHOLE);
 	else if (x->bytes_in + x->bytes_out != before)
 		exchange_relay_arm(x);

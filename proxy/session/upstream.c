@@ -7,7 +7,7 @@
 struct upstream *upstream_take(struct worker *w, struct upstream_place *place,
 			       void (*on_event)(void *arg), void *arg, struct err *e)
 {
-	struct upstream *u = upstream_h2_take(w, place, on_event, arg, e);
+	struct upstream *u = upstream_h2_take(w, place, NULL, on_event, arg, e);
 	struct stream *s;
 
 	if (u || (e && e->reason != REASON_NONE))
@@ -16,6 +16,13 @@ struct upstream *upstream_take(struct worker *w, struct upstream_place *place,
 	if (!s || upstream_h1_new(w, s, true, place, on_event, arg, &u, e) < 0)
 		return NULL;
 	return u;
+}
+
+struct upstream *upstream_take_websocket(struct worker *w, struct upstream_place *place,
+					 bool *ret_h1_only, void (*on_event)(void *arg), void *arg,
+					 struct err *e)
+{
+	return upstream_h2_take(w, place, ret_h1_only, on_event, arg, e);
 }
 
 static struct str alpn_of(const struct stream *s)

@@ -31,6 +31,7 @@ struct upstream_ops {
 	bool (*reused)(const struct upstream *u);
 	bool (*is_quiet)(const struct upstream *u);
 	void (*relay)(struct upstream *u);
+	bool (*is_drained)(const struct upstream *u);
 	void (*reset)(struct upstream *u);
 	bool (*unprocessed)(const struct upstream *u);
 };
@@ -53,6 +54,11 @@ struct upstream_place {
  * written, or went wrong. NULL with a reason in e: memory is out. */
 struct upstream *upstream_take(struct worker *w, struct upstream_place *place,
 			       void (*on_event)(void *arg), void *arg, struct err *e);
+/* The same for a WebSocket, which HTTP/2 alone keeps a connection for. *ret_h1_only: there is one,
+ * whose origin has said that it takes none there. */
+struct upstream *upstream_take_websocket(struct worker *w, struct upstream_place *place,
+					 bool *ret_h1_only, void (*on_event)(void *arg), void *arg,
+					 struct err *e);
 /* Over a stream that was just connected; takes s over, also on failure. */
 int upstream_open(struct worker *w, struct stream *s, const struct upstream_place *place,
 		  void (*on_event)(void *arg), void *arg, struct upstream **ret,
@@ -137,11 +143,18 @@ static inline bool upstream_is_quiet(const struct upstream *u)
 	return u->ops->is_quiet(u);
 }
 
-/* After a 101, of HTTP/1.1 alone: what is sent and pulled from here on are bytes of the other
- * protocol, and upstream_send_end ends one way alone. */
+/* After a 101: what is sent and pulled from here on are bytes of the other protocol, and
+ * upstream_send_end ends one way alone. */
 static inline void upstream_relay(struct upstream *u)
 {
 	u->ops->relay(u);
+}
+
+/* All that was sent has left: upstream_release and upstream_close drop what has not. on_event tells
+ * of it. */
+static inline bool upstream_is_drained(const struct upstream *u)
+{
+	return u->ops->is_drained(u);
 }
 
 /* As upstream_close, but the origin cannot take the end for a clean one. */
@@ -151,7 +164,8 @@ static inline void upstream_reset(struct upstream *u)
 		u->ops->reset(u);
 }
 
-/* The origin said that it did not look at the request (RFC 9113 section 8.7). */
+/* The origin said that it did not look at the request (RFC 9113 section 8.7), or got none: a
+ * WebSocket is asked for over HTTP/2 only once its SETTINGS have said that it takes one. */
 static inline bool upstream_unprocessed(const struct upstream *u)
 {
 	return u->ops->unprocessed(u);
@@ -163,8 +177,9 @@ void upstream_h2_end_all(struct worker *w); /* no exchange is left */
 
 /* upstream.c, for those that make one: fills tls_version and tls_alpn. */
 void upstream_note_tls(struct upstream *u, const struct stream *s);
-/* upstream_h2.c, for upstream.c alone; open takes s over, also on failure. */
-struct upstream *upstream_h2_take(struct worker *w, struct upstream_place *place,
+/* upstream_h2.c, for upstream.c alone; open takes s over, also on failure. ret_h1_only: NULL where
+ * no WebSocket is asked for. */
+struct upstream *upstream_h2_take(struct worker *w, struct upstream_place *place, bool *ret_h1_only,
 				  void (*on_event)(void *arg), void *arg, struct err *e);
 int upstream_h2_open(struct worker *w, struct stream *s, const struct upstream_place *place,
 		     void (*on_event)(void *arg), void *arg, struct upstream **ret,

@@ -35,6 +35,7 @@ struct upstream_h1 {
 	bool got_end;
 	bool relay; /* it has become another protocol's connection */
 	bool failed;
+	bool deaf; /* nothing that is sent arrives */
 };
 
 static struct upstream_h1 *h1_of(const struct upstream *up)
@@ -46,6 +47,7 @@ static void on_stream(void *arg, unsigned events)
 {
 	struct upstream_h1 *u = arg;
 
+	u->deaf |= (events & STREAM_ERROR) != 0;
 	/* What was read up to a clean end is whole, even if what is written then meets nobody. */
 	if ((events & STREAM_ERROR) && !stream_at_eof(u->s)) {
 		u->failed = true;
@@ -288,6 +290,13 @@ static void u_relay(struct upstream *up)
 	body_reader_init(&u->body, BODY_CLOSE, 0);
 }
 
+static bool u_is_drained(const struct upstream *up)
+{
+	const struct upstream_h1 *u = h1_of(up);
+
+	return u->deaf || stream_pending(u->s) == 0;
+}
+
 static const struct fields *u_trailers(const struct upstream *up)
 {
 	const struct upstream_h1 *u = h1_of(up);
@@ -338,6 +347,7 @@ static const struct upstream_ops ops = {
 	.reused = u_reused,
 	.is_quiet = u_is_quiet,
 	.relay = u_relay,
+	.is_drained = u_is_drained,
 	.reset = u_reset,
 	.unprocessed = u_unprocessed,
 };

@@ -23,6 +23,7 @@ struct origin_h2 {
 	struct worker *worker;
 	struct origin_h2 *next, *prev;		   /* worker->origins */
 	struct origin_h2 *chain_next, *chain_prev; /* worker->origins_by */
+	struct upstream_h2 *waiting;		   /* WebSockets, for the origin's SETTINGS */
 	/* plain */
 	uint64_t hash;	    /* of key */
 	int64_t refused_us; /* when it last refused a stream */
@@ -41,9 +42,11 @@ struct upstream_h2 {
 	struct upstream up;
 	/* owned */
 	struct fields trailers;
+	struct h2_fields head; /* while it waits */
 	/* borrowed */
 	struct origin_h2 *o;
-	struct h2_stream *s; /* NULL before the head is sent */
+	struct upstream_h2 *next; /* o->waiting */
+	struct h2_stream *s;	  /* NULL before the head is sent */
 	void (*on_event)(void *arg);
 	void *arg;
 	/* plain */
@@ -51,6 +54,7 @@ struct upstream_h2 {
 	struct str method;
 	bool reused;
 	bool body;    /* of the request */
+	bool relay;   /* it has become a WebSocket */
 	bool final;   /* the final head was read */
 	bool no_body; /* of the answer */
 	bool got_end;
@@ -132,6 +136,22 @@ static bool write_out(struct origin_h2 *o)
 	return o->s && h2_out(o->conn, o->s);
 }
 
+static void tell(struct upstream_h2 *u)
+{
+	u->on_event(u->arg);
+}
+
+/* The origin's SETTINGS are there, or none will come. */
+static void wake_waiting(struct origin_h2 *o)
+{
+	struct upstream_h2 *u;
+
+	while ((u = o->waiting)) {
+		o->waiting = u->next;
+		tell(u);
+	}
+}
+
 /* No further byte comes: each exchange that waits for one hears so. */
 static void fail_origin(struct origin_h2 *o, const struct err *e)
 {
@@ -142,6 +162,10 @@ static void fail_origin(struct origin_h2 *o, const struct err *e)
 	o->ended = o->retired = true;
 	o->error = *e;
 	log_debug("origin %s: %s", o->key, e->text);
+	/* A stream that ended just now has not been told of yet. */
+	while ((s = h2_conn_ready(o->conn)))
+		if (s->owner)
+			tell(s->owner);
 	for (;;) {
 		/* What hears of it lets go of its stream; the next one is then the first. */
 		for (s = h2_conn_first(o->conn); s; s = h2_stream_next(s)) {
@@ -149,13 +173,14 @@ static void fail_origin(struct origin_h2 *o, const struct err *e)
 
 			if (u && !s->closed) {
 				s->closed = s->reset = true;
-				u->on_event(u->arg);
+				tell(u);
 				break;
 			}
 		}
 		if (!s)
 			break;
 	}
+	wake_waiting(o);
 	if (o->handles == 0)
 		end_origin(o);
 }
@@ -194,15 +219,19 @@ static bool drive_once(struct origin_h2 *o)
 			return false;
 		}
 	}
-	while ((s = h2_conn_ready(o->conn))) {
+	if (o->waiting && h2_conn_takes_connect(o->conn) >= 0)
+		wake_waiting(o);
+	while (!o->ended && (s = h2_conn_ready(o->conn))) {
 		struct upstream_h2 *u = s->owner;
 
 		any = true;
 		if (u)
-			u->on_event(u->arg);
+			tell(u);
 		if (o->ended)
 			return false;
 	}
+	if (o->ended)
+		return false;
 	any |= write_out(o);
 	if (h2_conn_failed(o->conn, &e)) {
 		e.reason = REASON_UPSTREAM_MALFORMED;
@@ -374,13 +403,17 @@ static struct upstream *new_handle(struct origin_h2 *o, void (*on_event)(void *a
 	return &u->up;
 }
 
-struct upstream *upstream_h2_take(struct worker *w, struct upstream_place *place,
+struct upstream *upstream_h2_take(struct worker *w, struct upstream_place *place, bool *ret_h1_only,
 				  void (*on_event)(void *arg), void *arg, struct err *e)
 {
 	struct origin_h2 *o = find(w, place->key);
 
 	if (!o)
 		return NULL;
+	if (ret_h1_only && h2_conn_takes_connect(o->conn) == 0) {
+		*ret_h1_only = true;
+		return NULL;
+	}
 	place->addr = o->addr;
 	return new_handle(o, on_event, arg, e);
 }
@@ -410,6 +443,7 @@ static void free_handle(void *obj)
 	struct upstream_h2 *u = obj;
 
 	fields_clear(&u->trailers);
+	h2_fields_clear(&u->head);
 	free(u);
 }
 
@@ -417,10 +451,15 @@ static void let_go(struct upstream_h2 *u)
 {
 	struct origin_h2 *o = u->o;
 
-	if (u_unprocessed(&u->up))
+	if (u->s && u_unprocessed(&u->up))
 		o->refused_us = loop_now_us(o->worker->loop);
 	h2_stream_free(u->s);
 	u->s = NULL;
+	for (struct upstream_h2 **at = &o->waiting; *at; at = &(*at)->next)
+		if (*at == u) {
+			*at = u->next;
+			break;
+		}
 	o->handles--;
 	loop_bury(o->worker->loop, u, free_handle);
 	touched(o);
@@ -444,10 +483,19 @@ static void u_reset(struct upstream *up)
 	let_go(h2_of(up));
 }
 
-/* Never: a 101 is none here, and what asks for one is sent in HTTP/1.1 alone. */
 static void u_relay(struct upstream *up)
 {
-	(void)up;
+	struct upstream_h2 *u = h2_of(up);
+
+	u->relay = true;
+	h2_stream_connect(u->s);
+}
+
+static bool u_is_drained(const struct upstream *up)
+{
+	struct upstream_h2 *u = h2_of(up);
+
+	return !u->s || u->s->closed || u->s->out_sent || u->o->ended;
 }
 
 /* ---- the request ---- */
@@ -472,12 +520,57 @@ static int gone(const struct upstream_h2 *u, struct err *e)
 						: "without an answer");
 }
 
+static int open_stream(struct upstream_h2 *u, const struct h2_fields *head, bool body,
+		       struct err *e)
+{
+	u->s = h2_stream_open(u->o->conn, head, body);
+	if (!u->s)
+		return err_reason(e, REASON_UPSTREAM_CLOSED, "the origin takes no stream");
+	u->s->owner = u;
+	u->o->requests++;
+	timer_stop(&u->o->timer);
+	return 0;
+}
+
+/* A WebSocket is asked for once the origin has said that it takes one (RFC 8441 section 3). Until
+ * then, and if it does not, nothing is sent: u_read_head sees to it. */
+static void hold_websocket(struct upstream_h2 *u, const struct h2_fields *head)
+{
+	u->method = STR("CONNECT");
+	u->head = *head;
+	timer_stop(&u->o->timer);
+	if (h2_conn_takes_connect(u->o->conn) >= 0)
+		return;
+	u->next = u->o->waiting;
+	u->o->waiting = u;
+}
+
+/* 1: it is asked for; 0: not yet; -1: it will not be. */
+static int ask_websocket(struct upstream_h2 *u, struct err *e)
+{
+	int takes = h2_conn_takes_connect(u->o->conn);
+
+	if (u->o->ended)
+		return gone(u, e);
+	if (takes < 0)
+		return 0;
+	if (takes == 0)
+		return err_reason(e, REASON_UPSTREAM_CLOSED,
+				  "the origin takes no WebSocket over HTTP/2");
+	if (open_stream(u, &u->head, true, e) < 0)
+		return -1;
+	h2_fields_clear(&u->head);
+	touched(u->o);
+	return 1;
+}
+
 static int u_send_head(struct upstream *up, const struct request *r, const struct injection *inj,
 		       struct err *e)
 {
 	struct upstream_h2 *u = h2_of(up);
 	struct origin_h2 *o = u->o;
 	struct h2_fields head;
+	int rc;
 
 	if (r->method.n > sizeof(u->method_buf))
 		return err_reason(e, REASON_INTERNAL_ERROR, "the method is too long");
@@ -488,15 +581,14 @@ static int u_send_head(struct upstream *up, const struct request *r, const struc
 	if (h2_write_request(r, inj ? &inj->extra : NULL, inj ? strbuf_str(&inj->query) : STR_NONE,
 			     &head) < 0)
 		return err_reason(e, REASON_INTERNAL_ERROR, "the head has no room");
+	if (r->websocket) {
+		hold_websocket(u, &head);
+		return 0;
+	}
 	u->body = r->body == BODY_CHUNKED || (r->body == BODY_LENGTH && r->length > 0);
-	u->s = h2_stream_open(o->conn, &head, u->body);
+	rc = open_stream(u, &head, u->body, e);
 	h2_fields_clear(&head);
-	if (!u->s)
-		return err_reason(e, REASON_UPSTREAM_CLOSED, "the origin takes no stream");
-	u->s->owner = u;
-	o->requests++;
-	timer_stop(&o->timer);
-	return 0;
+	return rc;
 }
 
 static size_t u_room(const struct upstream *up)
@@ -519,7 +611,7 @@ static void u_send_end(struct upstream *up, const struct fields *trailers)
 	struct upstream_h2 *u = h2_of(up);
 	struct h2_fields end = {0};
 
-	if (!u->s || !u->body || u->s->closed || u->s->out_cut)
+	if (!u->s || (!u->body && !u->relay) || u->s->closed || u->s->out_cut)
 		return;
 	if (trailers && trailers->n > 0 && h2_write_trailers(trailers, &end) < 0)
 		h2_stream_cut(u->s);
@@ -540,6 +632,11 @@ static int u_read_head(struct upstream *up, struct response *ret, struct err *e)
 	struct h2_head *head;
 	int rc;
 
+	if (!u->s && u->head.n > 0) {
+		rc = ask_websocket(u, e);
+		if (rc <= 0)
+			return rc;
+	}
 	if (!u->s)
 		return gone(u, e);
 	if (u->s->bad_sequence)
@@ -618,12 +715,13 @@ static bool u_is_quiet(const struct upstream *up)
 	return !o->ended && !o->retired && h2_conn_has_room(o->conn, h2_conn_streams(o->conn));
 }
 
-/* RFC 9113 section 8.7: REFUSED_STREAM, or beyond the last stream of a GOAWAY. */
+/* RFC 9113 section 8.7: REFUSED_STREAM, or beyond the last stream of a GOAWAY; or nothing was sent.
+ */
 static bool u_unprocessed(const struct upstream *up)
 {
 	struct upstream_h2 *u = h2_of(up);
 
-	return u->s && u->s->reset && !u->s->got_any && u->s->reset_code == H2_REFUSED_STREAM;
+	return !u->s || (u->s->reset && !u->s->got_any && u->s->reset_code == H2_REFUSED_STREAM);
 }
 
 static const struct upstream_ops ops = {
@@ -641,6 +739,7 @@ static const struct upstream_ops ops = {
 	.reused = u_reused,
 	.is_quiet = u_is_quiet,
 	.relay = u_relay,
+	.is_drained = u_is_drained,
 	.reset = u_reset,
 	.unprocessed = u_unprocessed,
 };

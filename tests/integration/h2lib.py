@@ -96,6 +96,33 @@ class H2:
             self.send_body(stream, body, end)
         return stream
 
+    def socket(self, path: str = "/ws/echo", more=(), version: str | None = "13", protocol: str = "websocket",
+               **pseudo) -> int:
+        """Asks for a WebSocket (RFC 8441); its stream."""
+        fields = ([("sec-websocket-version", version)] if version else []) + list(more)
+        return self.ask("CONNECT", path, fields, end=False, protocol=protocol, **pseudo)
+
+    def open(self, path: str = "/ws/echo", more=(), **pseudo) -> int:
+        """The same, until it is open."""
+        s = self.socket(path, more, **pseudo)
+        self.until(lambda: self.answers[s].status)
+        assert self.answers[s].status == 200 and not self.answers[s].done, self.answers[s]
+        return s
+
+    def until(self, what, seconds: float = TIMEOUT):
+        """Reads until what() is true."""
+        end = time.monotonic() + seconds
+        while not what() and time.monotonic() < end and not self.closed:
+            self.read(max(0.01, end - time.monotonic()))
+        assert what(), (self.answers, self.goaway, self.closed)
+
+    def take(self, stream: int, n: int) -> bytes:
+        """n bytes of what came on a stream."""
+        a = self.answers[stream]
+        self.until(lambda: len(a.body) >= n or a.done)
+        got, a.body = a.body[:n], a.body[n:]
+        return got
+
     def send_body(self, stream: int, body: bytes, end: bool = True) -> None:
         while body and not self.answers[stream].done:
             n = min(len(body), self.h2.local_flow_control_window(stream), self.h2.max_outbound_frame_size)

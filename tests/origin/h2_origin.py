@@ -10,8 +10,22 @@
   /later        nothing on the first connection, then as /echo
   /hint         103, then as /echo
   /raw/NAME     the frames that the test put into `raw[NAME]` (a function of the stream id; bytes, or parts)
+
+An extended CONNECT (RFC 8441) is answered at once; whether its SETTINGS promise one is the test's choice:
+
+  /ws/echo      200, then what comes, back; its end is answered with one
+  /ws/first     200 and the end of its way after "bye"; it goes on reading
+  /ws/reset     200, some bytes, RST_STREAM
+  /ws/refuse    REFUSED_STREAM
+  /ws/hang      nothing
+  /ws/N         status N and a body, ended
+  /raw/NAME     as above
+
+Who asks for HTTP/1.1 in ALPN, where the test offers it, gets an echo of a WebSocket in that.
 """
 
+import base64
+import hashlib
 import json
 import socket
 import ssl
@@ -35,6 +49,9 @@ class H2Origin:
         self.raw: dict = {}
         self.seen: list[dict] = []  # requests, in order
         self.resets: list[int] = []
+        self.sockets: list[ssl.SSLSocket] = []
+        self.alpns: list[str | None] = []
+        self.heads: list[bytes] = []  # of HTTP/1.1
         self.connections = 0
         self.once: set[str] = set()
         self.http1_once = once  # when HTTP/1.1 is negotiated: one request a connection
@@ -59,7 +76,9 @@ class H2Origin:
             sock.settimeout(60)
             with self.context.wrap_socket(sock, server_side=True) as tls:
                 self.connections += 1
-                if tls.selected_alpn_protocol() == "h2":
+                self.sockets.append(tls)
+                self.alpns.append(tls.selected_alpn_protocol())
+                if self.alpns[-1] == "h2":
                     Connection(self, tls, self.connections).run()
                 else:
                     self.serve_http1(tls)
@@ -67,14 +86,29 @@ class H2Origin:
             pass
 
     def serve_http1(self, tls: ssl.SSLSocket) -> None:
-        """Empty answers to requests without a body."""
-        close = b"Connection: close\r\n" if self.http1_once else b""
+        """Empty answers to requests without a body; a WebSocket is an echo of bytes."""
+        close, head = b"Connection: close\r\n" if self.http1_once else b"", b""
         with tls.makefile("rb") as f:
             while line := f.readline():
-                if line == b"\r\n":
-                    tls.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + close + b"\r\n")
-                    if self.http1_once:
-                        return
+                head += line
+                if line != b"\r\n":
+                    continue
+                if b"sec-websocket-key:" in head.lower():
+                    self.serve_socket(tls, f, head[:-4])
+                    return
+                tls.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n" + close + b"\r\n")
+                if self.http1_once:
+                    return
+                head = b""
+
+    def serve_socket(self, tls: ssl.SSLSocket, f, head: bytes) -> None:
+        self.heads.append(head)
+        key = next(x.split(b":")[1].strip() for x in head.split(b"\r\n") if x.lower().startswith(b"sec-websocket-key:"))
+        accept = base64.b64encode(hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest()).decode()
+        tls.sendall(f"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                    f"Sec-WebSocket-Accept: {accept}\r\n\r\n".encode())
+        while data := f.read1(65536):
+            tls.sendall(data)
 
 
 class Connection:
@@ -84,8 +118,10 @@ class Connection:
             client_side=False, header_encoding="latin-1", validate_inbound_headers=True))
         self.requests: dict[int, dict] = {}
         self.out: dict[int, tuple[bytes, list]] = {}
+        self.pipes: dict[int, list] = {}  # what an open WebSocket still has to say, and whether it ends then
 
     def run(self) -> None:
+        # In the first SETTINGS already: a promise of extended CONNECT must not be taken back.
         if self.origin.settings:
             self.h2.local_settings = h2.settings.Settings(client=False, initial_values=self.origin.settings)
         self.h2.initiate_connection()
@@ -104,14 +140,22 @@ class Connection:
         if isinstance(e, h2.events.RequestReceived):
             self.requests[e.stream_id] = {"headers": e.headers, "body": b"", "trailers": [], "connection": self.number,
                                           "stream": e.stream_id}
+            if (":method", "CONNECT") in e.headers:
+                self.connect(e.stream_id)
         elif isinstance(e, h2.events.DataReceived):
             self.requests[e.stream_id]["body"] += e.data
             self.h2.acknowledge_received_data(e.flow_controlled_length, e.stream_id)
+            if e.stream_id in self.pipes and self.requests[e.stream_id]["path"] == "/ws/echo":
+                self.pipes[e.stream_id][0] += e.data
         elif isinstance(e, h2.events.TrailersReceived):
             self.requests[e.stream_id]["trailers"] = e.headers
         elif isinstance(e, h2.events.StreamReset):
             self.origin.resets.append(e.error_code)
             self.out.pop(e.stream_id, None)
+            self.pipes.pop(e.stream_id, None)
+        elif isinstance(e, h2.events.StreamEnded) and e.stream_id in self.pipes:
+            self.requests[e.stream_id]["ended"] = True
+            self.pipes[e.stream_id][1] = True
         elif isinstance(e, h2.events.StreamEnded):
             self.answer(e.stream_id)
 
@@ -155,7 +199,42 @@ class Connection:
             self.h2.send_headers(stream, [(":status", "200"), ("content-type", "application/json")])
             self.out[stream] = body, []
 
+    def connect(self, stream: int) -> None:
+        q = self.requests[stream]
+        q["path"] = path = dict(q["headers"])[":path"].split("?")[0]
+        self.origin.seen.append(q)
+        offered = dict(q["headers"]).get("sec-websocket-protocol")
+        yes = [(":status", "200")] + ([("sec-websocket-protocol", offered)] if offered else [])
+        if path == "/ws/refuse":
+            self.h2.reset_stream(stream, error_code=7)
+        elif path == "/ws/hang":
+            pass
+        elif path.startswith("/raw/"):
+            self.flush()
+            self.sock.sendall(self.origin.raw[path[5:]](stream))
+        elif path[4:].isdigit():
+            self.h2.send_headers(stream, [(":status", path[4:])])
+            self.out[stream] = b"no", []
+        else:
+            self.h2.send_headers(stream, yes)
+            self.pipes[stream] = [b"bye" if path == "/ws/first" else b"", path == "/ws/first"]
+            if path == "/ws/reset":
+                self.h2.send_data(stream, b"part")
+                self.h2.reset_stream(stream, error_code=8)
+                del self.pipes[stream]
+
+    def pump_pipes(self) -> None:
+        for stream, pipe in list(self.pipes.items()):
+            while pipe[0] and (n := min(self.h2.local_flow_control_window(stream), self.h2.max_outbound_frame_size,
+                                        len(pipe[0]))) > 0:
+                self.h2.send_data(stream, pipe[0][:n])
+                pipe[0] = pipe[0][n:]
+            if pipe[1] and not pipe[0]:
+                self.h2.end_stream(stream)
+                pipe[1] = False
+
     def pump(self) -> None:
+        self.pump_pipes()
         for stream in list(self.out):
             body, trailers = self.out[stream]
             while body and (n := min(self.h2.local_flow_control_window(stream), self.h2.max_outbound_frame_size,
