@@ -428,6 +428,9 @@ static bool read_in(struct client_h2 *h)
 		return true;
 	rc = h2_conn_recv(h->conn, in, now_us(h), &e);
 	stream_consume(c->s, in.n);
+	/* Who asks, if only with half a head, has taken our certificate. */
+	if (h2_conn_streams(h->conn) > 0)
+		c->leaf_unproven = false;
 	if (rc == 0)
 		return true;
 	fault(h, &e);

@@ -10,13 +10,20 @@ import time
 
 import yaml
 
+import h2wire
 import steps
 from stack import GOOD, Stack
 from wire import Answer, TlsClient, take_answer
 
 PLACES, POSITIONS, SPLITS = ["proxy", "clear", "tls"], ["first", "second"], ["whole", "bytes", "lines"]
+# Over TLS with HTTP/2: from the client alone, on both sides, to the origin alone.
+H2_CLIENT, H2_ORIGIN = ["h2", "h2h2"], ["h2h2", "tlsh2"]
+# Every case of these classes that is tried over TLS is tried over HTTP/2 as well.
+ALSO_H2 = dict.fromkeys(("matching", "credentials", "method", "log"), ("h2", "h2h2", "tlsh2"))
+ALSO_H2 |= {"responses": ("h2",), "framing": ("tlsh2",)}
 # What is tried of splits and positions together: all of one, each of the other.
 PAIRS = [("whole", "first"), ("whole", "second"), ("bytes", "first"), ("lines", "second"), ("bytes", "second")]
+H2_PAIRS = {"h2h2": [("bytes", "first"), ("lines", "second")], "tlsh2": [("whole", "first"), ("whole", "second")]}
 BYTEWISE_MAX = 3000
 VARIANT_MAX_S = 20
 
@@ -44,6 +51,8 @@ def load(path: pathlib.Path) -> list[dict]:
         case = doc | one
         case["expect"] = doc.get("expect", {}) | one.get("expect", {})
         case["class"], case["name"], case["file"] = path.parent.name, path.stem, str(path)
+        if case["class"] == "http2":
+            case["expect"].setdefault("kept", "goaway" not in case["expect"])
         out.append(case)
     return out
 
@@ -51,21 +60,38 @@ def load(path: pathlib.Path) -> list[dict]:
 def variants(case: dict) -> list[tuple[str, str, str]]:
     if "steps" in case:
         return [("-", split, "-") for split in as_list(case.get("splits", ["whole"]))]
-    places = as_list(case.get("places", PLACES))
+    places = as_list(case.get("places", H2_CLIENT if case["class"] == "http2" else PLACES))
+    if case["class"] in ALSO_H2 and "tls" in places:
+        places = [*places, *(p for p in ALSO_H2[case["class"]] if case.get("h2") is not False or p == "tlsh2")]
+        if "answers" in case:
+            places = [p for p in places if p not in H2_ORIGIN]
     splits, positions = as_list(case.get("splits", SPLITS)), as_list(case.get("positions", POSITIONS))
     skip = as_list(case.get("skip"))  # place/position
-    return [(pl, s, po) for pl in places for s, po in PAIRS
+    return [(pl, s, po) for pl in places for s, po in H2_PAIRS.get(pl, PAIRS)
             if s in splits and po in positions and f"{pl}/{po}" not in skip]
+
+
+def setup_of(case: dict, variant: tuple[str, str, str]) -> str:
+    return case.get("setup", "basic") + ("/h2" if variant[0] in H2_ORIGIN else "")
+
+
+def lower_names(data: bytes) -> bytes:
+    """As HTTP/2 writes names; paths stay."""
+    return re.sub(rb"(?m)^[A-Za-z0-9-]+:", lambda m: m[0].lower(), data)
 
 
 class Run:
     """One variant under way: the texts are filled in for its place, and it keeps what was seen."""
 
     def __init__(self, stack: Stack, case: dict, variant: tuple[str, str, str]):
-        self.stack, self.case, self.expect = stack, case, case["expect"]
         self.place, self.split, self.position = variant
-        o = stack.origin
-        self.port = o.tls if self.place == "tls" else o.http
+        other = case.get("h2") if self.place in H2_CLIENT else case.get("h2_origin")
+        if self.place in H2_CLIENT + H2_ORIGIN and isinstance(other, dict):
+            case = case | other | {"expect": case["expect"] | other.get("expect", {})}
+        self.stack, self.case, self.expect = stack, case, case["expect"]
+        self.over_tls = self.place == "tls" or self.place in H2_CLIENT + H2_ORIGIN
+        self.port = stack.tls if self.over_tls else stack.origin.http
+        self.link: h2wire.Link | None = None
         self.host = f"allowed.test:{self.port}"
         self.at = f"http://{self.host}" if self.place == "proxy" else ""
         self.sock = self.plain = None
@@ -78,7 +104,7 @@ class Run:
     # ---- texts ----
 
     def fill(self, text: str, deep: bool = True) -> str:
-        values = {"at": self.at, "host": self.host, "port": self.port, "scheme": "https" if self.place == "tls"
+        values = {"at": self.at, "host": self.host, "port": self.port, "scheme": "https" if self.over_tls
                   else "http"} | self.stack.values()
         for key in ("V", "W", "N"):
             if deep and f"{{{key}}}" in text:
@@ -99,11 +125,13 @@ class Run:
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.clients.add("%s:%d" % s.getsockname())
         self.sock = self.plain = s
-        self.buffer, self.eof, self.broken = b"", False, False
-        if self.place in ("clear", "tls"):
+        self.buffer, self.eof, self.broken, self.link = b"", False, False, None
+        if self.place == "clear" or self.over_tls:
             self.open_tunnel(f"allowed.test:{self.port}")
-        if self.place == "tls":
-            self.start_tls("allowed.test")
+        if self.over_tls:
+            self.start_tls("allowed.test", self.stack.trust_h2 if self.place in H2_CLIENT else None)
+        if self.place in H2_CLIENT:
+            self.start_h2()
         if self.position == "second":
             self.good()
 
@@ -121,11 +149,49 @@ class Run:
             self.sock = (trust or self.stack.trust).wrap_socket(self.plain, server_hostname=name,
                                                                         suppress_ragged_eofs=False)
 
+    def start_h2(self) -> None:
+        self.link = h2wire.Link(self.send_raw, self.take_buffer)
+
+    def take_buffer(self) -> bytes:
+        data, self.buffer = self.buffer, b""
+        return data
+
+    def send_raw(self, data: bytes) -> None:
+        size = len(data) or 1 if self.split != "bytes" else 997 if len(data) > BYTEWISE_MAX else 1
+        try:
+            for i in range(0, len(data), size):
+                self.sock.sendall(data[i:i + size])
+        except (OSError, ssl.SSLError):
+            pass
+
+    def h2_fields(self, lines) -> h2wire.Fields:
+        """[name, value], or `name: value` in one text."""
+        return [tuple(map(self.bytes, one)) if isinstance(one, list) else
+                re.fullmatch(rb"(:?[^:]*): ?(.*)", self.bytes(one), re.S).groups() for one in lines or []]
+
+    def ask_h2(self, one: dict) -> int:
+        """A request as a map says: `set`, `without`, `before`, `with` change the usual fields."""
+        if "send" in one:
+            fields, body, trailers = h2wire.from_http1(self.bytes(one["send"]), b"https")
+        else:
+            usual = {":method": "GET", ":scheme": "https", ":authority": "{host}", ":path": "/ok/a"} | one.get("set", {})
+            fields = self.h2_fields([*one.get("before", []), *([k, v] for k, v in usual.items() if k not in
+                                     as_list(one.get("without"))), *one.get("with", [])])
+            body = self.bytes(one["body"]) if "body" in one else None
+            trailers = self.h2_fields(one.get("trailers"))
+        self.sent += b"".join(n + b": " + v + b"\n" for n, v in fields) + (body or b"")
+        return self.link.ask(fields, body, trailers, one.get("end", True), self.split, one.get("stream"))
+
     def good(self) -> None:
         """A request that is admitted and answered: before the case, and after one that keeps the connection."""
         at, host = self.at, self.host
-        self.sock.sendall(f"GET {at}{GOOD.decode()} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
-        a = self.read_answer()
+        if self.link:
+            stream = self.link.ask([(b":method", b"GET"), (b":scheme", b"https"), (b":path", GOOD),
+                                    (b":authority", host.encode())])
+            a = self.link.wait(stream, self.more, 5)
+        else:
+            self.sock.sendall(f"GET {at}{GOOD.decode()} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            a = self.read_answer()
         expect(a is not None and a.status == 200 and a.body == b"ok", "a good request on the same connection",
                "200 ok", (a and a.status, a and a.body, self.eof))
         self.wanted += ["request.start", "request.end"]
@@ -201,6 +267,9 @@ class Run:
         statuses = e.get("statuses") or [e.get("status", 200)]
         self.connect()
         mark, self.mark_done = o.mark(), True
+        if self.link:
+            self.play_h2(mark)
+            return
         data = self.bytes(self.case["send"])
         self.send(data)
         if self.case.get("half_close"):
@@ -230,7 +299,47 @@ class Run:
         self.check_records()
         self.check_origin(o.since(mark) if seen is None else seen)
 
+    def play_h2(self, mark: dict) -> None:
+        """A stream's fault is no fault of the connection: `kept: false` is HTTP/1's."""
+        e, o, link = self.expect, self.stack.origin, self.link
+        stream = self.ask_h2(self.case)
+        a = link.wait(stream, self.more, self.case.get("timeout", 5))
+        cut = e.get("reset") or e.get("statuses") == ["cut"]
+        status = "none" if a is None and cut else [e.get("status", 200), 200] if cut else e.get("status", 200)
+        if "goaway" in e:
+            self.check_goaway(e["goaway"])
+        if status == "none":
+            expect(a is None, "the answer", "none", a and (a.status, a.reason(), a.body[:300]))
+        else:
+            expect(a is not None, "the answer", status, f"none (resets: {link.resets}, goaway: {link.goaway}, end: {self.eof})")
+            self.answers.append(a)
+            expect(a.status in as_list(status), "status", status, (a.status, a.reason(), a.body[:300]))
+            self.want_records(a)
+            self.check_answers()
+        if cut:
+            expect(stream in link.resets and not (a and a.whole), "the stream", "cut by a reset", (a, link.resets))
+        elif a is not None and "goaway" not in e:
+            expect(a.whole, "the answer", "a whole one", (a.status, a.body[:300], link.resets))
+        seen = o.since(mark) if e.get("kept") is not None else None
+        if e.get("kept") is not None and "goaway" not in e:
+            self.good()
+        self.close()
+        self.check_records()
+        self.check_origin(o.since(mark) if seen is None else seen)
+
+    def check_goaway(self, wanted) -> None:
+        self.link.take()
+        until = time.monotonic() + 5
+        while self.more(until):
+            self.link.take()
+        code = self.link.goaway and self.link.goaway[0]
+        expect(self.eof and code is not None and (wanted is True or code in as_list(wanted)), "the connection",
+               f"ended with GOAWAY {wanted}", (self.eof, self.link.goaway))
+
     def script(self, entry):
+        if isinstance(entry, list):  # frames
+            return [{k: self.h2_fields(v) if k == "head" else self.bytes(v) if k == "data" else
+                     [*v[:2], self.bytes(v[2])] if k == "frame" else v for k, v in one.items()} for one in entry]
         if isinstance(entry, str):
             return self.bytes(entry)
         return {k: self.bytes(v) if isinstance(v, str) else v for k, v in entry.items()}
@@ -246,7 +355,7 @@ class Run:
 
     def check_answers(self) -> None:
         e, last = self.expect, self.answers[-1]
-        if "reason" in e:
+        if e.get("reason"):
             reasons = [a.reason() for a in self.answers if a and a.reason()]
             expect(bool(reasons) and all(r in as_list(e["reason"]) for r in reasons), "reason", e["reason"], reasons)
         for a in self.answers:
@@ -255,7 +364,8 @@ class Run:
         if e.get("body") is not None:
             expect(last.body == self.bytes(e["body"]) and last.whole, "body", e["body"], last.body[:300])
         for text in as_list(e.get("client_has")):
-            expect(self.bytes(text) in last.head + last.body, "the answer has", text, last.head + last.body[:300])
+            fold = bytes.lower if self.link else bytes
+            expect(fold(self.bytes(text)) in fold(last.head + last.body), "the answer has", text, last.head + last.body[:300])
         for text in as_list(e.get("client_lacks")):
             expect(self.bytes(text).lower() not in (last.head + last.body).lower(), "the answer lacks", text,
                    last.head + last.body[:300])
@@ -315,14 +425,15 @@ class Run:
         refused = (all(a is None or a.reason() for a in self.answers) and "answers" not in self.case and
                    not any("start" in r for r in as_list(e.get("records"))))
         wanted = e.get("origin", "nothing" if refused and self.answers else None)
-        got = b"".join(data for _, data in seen)
+        same = lower_names if self.place in H2_CLIENT + H2_ORIGIN or self.link else bytes
+        got = same(b"".join(data for _, data in seen))
         if wanted == "nothing":
             expect(not seen, "the origin received", "nothing, no connection either", got or "a connection")
         elif wanted is not None:
             for text in as_list(wanted):
-                expect(self.bytes(text) in got, "the origin received", text, got[:1000])
+                expect(same(self.bytes(text)) in got, "the origin received", text, got[:1000])
         if "origin_exact" in e:
-            expect(got == self.bytes(e["origin_exact"]), "the origin received", self.bytes(e["origin_exact"]), got)
+            expect(got == same(self.bytes(e["origin_exact"])), "the origin received", self.bytes(e["origin_exact"]), got)
         if "requests" in e:
             n = len(re.findall(rb"(?:^|\r\n)[A-Za-z-]+ [^ \r\n]+ HTTP/1\.1\r\n", got))
             expect(n == e["requests"], "requests at the origin", e["requests"], got[:1000])

@@ -37,11 +37,11 @@ def work(batch: list[tuple[dict, tuple]]) -> list[tuple[str, str, str | None]]:
     out = []
     for case, variant in batch:
         try:
-            stack = WORLD.stack(case.get("setup", "basic"))
+            stack = WORLD.stack(cases.setup_of(case, variant))
             problem = cases.run(stack, case, variant)
             if problem and stack.proc.poll() is not None:
                 problem += f"\n    stile has ended ({stack.proc.returncode}): {stack.said()[-1500:]}"
-                del WORLD.stacks[stack.name]
+                del WORLD.stacks[cases.setup_of(case, variant)]
         except Exception as e:  # noqa: BLE001
             problem = f"{type(e).__name__}: {e}"
         what = f" [{case['V']!r:.60}]" if "V" in case else f" [{case['input']}]" if "input" in case else ""
@@ -72,7 +72,7 @@ def main() -> int:
             row[0] += 1
             for v in cases.variants(case):
                 row[1] += 1
-                batches.setdefault((case.get("setup", "basic"), row[1] // 60 if "steps" not in case else -n),
+                batches.setdefault((cases.setup_of(case, v), row[1] // 60 if "steps" not in case else -n),
                                    []).append((case, v))
     began, failures, stopped = time.monotonic(), {}, []
     with tempfile.TemporaryDirectory(prefix="stile-bypass-") as folder:

@@ -20,6 +20,8 @@ import time
 
 import yaml
 
+import h2wire
+
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "origin"))
 import dns  # noqa: E402
@@ -54,6 +56,7 @@ class Conn:
     def __init__(self, local, peer, tls: bool):
         self.local, self.peer, self.tls = local, peer, tls
         self.sni, self.data, self.closed, self.malformed = None, bytearray(), False, None
+        self.h2 = False
         self.reads = None  # the socket, while it is waited on for more
 
     def is_quiet(self) -> bool:
@@ -80,21 +83,25 @@ class Origin:
             ctx.load_cert_chain(folder / f"{kind}.pem", folder / f"{kind}.key")
             ctx.set_alpn_protocols(["http/1.1"])
             self.contexts[kind] = ctx
+        self.h2_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.h2_context.load_cert_chain(folder / "good.pem", folder / "good.key")
+        self.h2_context.set_alpn_protocols(["h2"])
         self.kind, self.client_cert, self.ca = "good", False, str(folder / "ca.pem")
-        self.http, self.tls = self.listen(0, False), self.listen(0, True)
+        self.http, self.tls, self.h2 = self.listen(0, False), self.listen(0, True), self.listen(0, True, True)
         self.listen(80, False)
         self.listen(443, True)
 
-    def listen(self, port: int, tls: bool) -> int:
+    def listen(self, port: int, tls: bool, h2: bool = False) -> int:
         s = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128)
-        threading.Thread(target=self.accept, args=(s, tls), daemon=True).start()
+        threading.Thread(target=self.accept, args=(s, tls, h2), daemon=True).start()
         return s.getsockname()[1]
 
-    def accept(self, listener: socket.socket, tls: bool) -> None:
+    def accept(self, listener: socket.socket, tls: bool, h2: bool) -> None:
         while True:
             sock, peer = listener.accept()
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             conn = Conn(sock.getsockname(), peer, tls)
+            conn.h2 = h2
             with self.lock:
                 self.conns.append(conn)
             threading.Thread(target=self.serve, args=(sock, conn), daemon=True).start()
@@ -103,7 +110,7 @@ class Origin:
         try:
             sock.settimeout(60)
             if conn.tls:
-                ctx = self.contexts[self.kind]
+                ctx = self.h2_context if conn.h2 else self.contexts[self.kind]
                 ctx.sni_callback = lambda s, name, c: setattr(conn, "sni", name)
                 ctx.verify_mode = ssl.CERT_NONE
                 if self.client_cert:
@@ -112,12 +119,32 @@ class Origin:
                 sock = ctx.wrap_socket(sock, server_side=True)
             if self.greeting:
                 sock.sendall(self.greeting)
-            self.converse(sock, conn)
+            if conn.h2:
+                h2wire.serve(sock, conn, lambda data: self.note(conn, data), self.answer_h2)
+            else:
+                self.converse(sock, conn)
         except (OSError, ValueError):
             pass
         finally:
             conn.closed = True
             sock.close()
+
+    def note(self, conn: Conn, data: bytes) -> None:
+        with self.lock:
+            conn.data += data
+
+    def answer_h2(self, method: bytes, path: bytes, ended: bool) -> list[dict] | None:
+        """Frames; `answers` holds lists of them. None: not before the request's end."""
+        ok = [{"head": [(b":status", b"200"), (b"content-length", b"2")], "end": method == b"HEAD"}]
+        ok += [] if method == b"HEAD" else [{"data": b"ok", "end": True}]
+        if path.startswith(GOOD) or not self.answers:
+            return ok if ended else None
+        with self.lock:
+            entry = self.answers[min(self.asked, len(self.answers) - 1)]
+            if not ended and not entry[0].get("early"):
+                return None
+            self.asked += 1
+        return entry
 
     def converse(self, sock, conn: Conn) -> None:
         buffer = b""
@@ -205,6 +232,8 @@ class Origin:
     def forget(self) -> None:
         with self.lock:
             self.conns = [c for c in self.conns if not c.closed]
+            for c in self.conns:
+                c.malformed = None
             self.asked, self.answers, self.greeting = 0, [], b""
             self.kind, self.client_cert = "good", False
 
@@ -214,10 +243,14 @@ def die_with_parent() -> None:
 
 
 class Stack:
-    """One set-up: its configuration (setups/NAME.yaml), a folder, an origin, and stile."""
+    """One set-up: its configuration (setups/NAME.yaml), a folder, an origin, and stile. NAME/h2: the origin
+    behind TLS speaks HTTP/2."""
 
     def __init__(self, world: "World", name: str):
-        self.world, self.name, self.origin = world, name, world.origin
+        self.world, self.origin = world, world.origin
+        self.name, _, h2 = name.partition("/")
+        self.tls = self.origin.h2 if h2 else self.origin.tls
+        name = self.name
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{name}-", dir=world.folder))
         self.config, self.log = self.folder / "stile.yaml", self.folder / "log.jsonl"
         self.log_at, self.log_rest = 0, b""
@@ -234,7 +267,7 @@ class Stack:
         return text
 
     def values(self) -> dict:
-        return {"http": self.origin.http, "tls": self.origin.tls, "dir": self.folder, "dns": self.world.dns_port,
+        return {"http": self.origin.http, "tls": self.tls, "dir": self.folder, "dns": self.world.dns_port,
                 "proxy": self.ports[0], "proxy2": self.ports[1], "secret": self.secret,
                 "origin_ca": self.world.folder / "pki" / "ca.pem"}
 
@@ -262,6 +295,9 @@ class Stack:
         self.trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self.trust.load_verify_locations(self.folder / "ca" / "ca.pem")
         self.trust.set_alpn_protocols(["http/1.1"])
+        self.trust_h2 = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self.trust_h2.load_verify_locations(self.folder / "ca" / "ca.pem")
+        self.trust_h2.set_alpn_protocols(["h2"])
         self.origin_trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self.origin_trust.load_verify_locations(self.world.folder / "pki" / "ca.pem")
         self.records()

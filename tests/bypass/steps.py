@@ -8,7 +8,12 @@ they act:
     hello        a raw ClientHello: {sni: [..], fragment, grease, padding, ...} (wire.client_hello)
     send         bytes
     sleep        seconds
-    answer       the status that must come, with `reason`, `client_lacks`, `client_has`
+    h2           as tls, with HTTP/2 inside from here on
+    ask          a request (see http2/): {set, with, body, ..., stream}
+    frames       as they are: [type, flags, stream, payload]
+    goaway       the connection must end so, with that code
+    answer       the status that must come, with `reason`, `client_lacks`, `client_has`; HTTP/2: to the
+                 request asked last, or to `stream`; `reset` for none but that
     closed       the connection must end, without an answer in HTTP
     zone         what DNS answers from now on
     chmod, file  the credential's file: a mode; new contents
@@ -18,6 +23,7 @@ import ssl
 import time
 
 import case as cases
+import h2wire
 import wire
 
 
@@ -84,6 +90,15 @@ def one(run, step: dict) -> None:
         check_answer(run, step, step.get("status", 200), connect=True)
     if "tls" in step:
         handshake(run, step["tls"] or {}, step.get("fails", False))
+    if "h2" in step:
+        handshake(run, (step["h2"] or {}) | {"h2": True}, False)
+        run.start_h2()
+    if "ask" in step:
+        run.ask_h2(step["ask"] or {})
+    for kind, flags, stream, payload in step.get("frames", []):
+        run.send_raw(h2wire.frame(h2wire.TYPES.get(kind, kind), flags, stream, run.bytes(payload)))
+    if "goaway" in step:
+        run.check_goaway(step["goaway"])
     if "hello" in step:
         h = dict(step["hello"])
         fragment, cut = h.pop("fragment", 16384), h.pop("cut", None)
@@ -105,7 +120,14 @@ def one(run, step: dict) -> None:
 
 
 def check_answer(run, step: dict, status, connect: bool = False) -> None:
-    a = run.read_answer(step.get("within", 6), connect=connect)
+    if run.link:
+        stream = step.get("stream", run.link.asked[-1] if run.link.asked else 1)
+        a = run.link.wait(stream, run.more, step.get("within", 6))
+        if status == "reset":
+            cases.expect(stream in run.link.resets, "the stream", "reset", (a and a.status, run.link.goaway))
+            return
+    else:
+        a = run.read_answer(step.get("within", 6), connect=connect)
     cases.expect(a is not None, "the answer", status, f"none (end: {run.eof}, read: {run.buffer[:200]!r})")
     cases.expect(a.status in cases.as_list(status), "status", status, (a.status, a.reason(), a.body[:300]))
     if "reason" in step:
@@ -119,7 +141,8 @@ def check_answer(run, step: dict, status, connect: bool = False) -> None:
 
 
 def handshake(run, t: dict, fails: bool) -> None:
-    trust = run.stack.origin_trust if t.get("trust") == "origin" else run.stack.trust
+    trust = (run.stack.origin_trust if t.get("trust") == "origin" else
+             run.stack.trust_h2 if t.get("h2") else run.stack.trust)
     try:
         run.start_tls(t.get("name", "allowed.test"), trust, t.get("fragment", 0))
         if t.get("no_context") is None and fails:
