@@ -41,15 +41,23 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* ---- bounds on the peer ---- */
 
+/* The GOAWAY that says why, unless one is on its way. */
+static void say_why(struct h2_conn *c, enum reason why)
+{
+	uint32_t code = why == REASON_MALFORMED_REQUEST ? NGHTTP2_PROTOCOL_ERROR
+			: why == REASON_INTERNAL_ERROR	? NGHTTP2_INTERNAL_ERROR
+							: NGHTTP2_ENHANCE_YOUR_CALM;
+
+	(void)nghttp2_session_terminate_session(c->session, code);
+}
+
 /* Ends the connection: the first fault is the one told. */
 static int kill_conn(struct h2_conn *c, enum reason why, const char *text)
 {
 	if (c->fault.reason == REASON_NONE)
 		(void)err_reason(&c->fault, why, "HTTP/2: %s", text);
 	c->ended = true;
-	(void)nghttp2_session_terminate_session(c->session, why == REASON_MALFORMED_REQUEST
-								    ? NGHTTP2_PROTOCOL_ERROR
-								    : NGHTTP2_ENHANCE_YOUR_CALM);
+	say_why(c, why);
 	return NGHTTP2_ERR_CALLBACK_FAILURE;
 }
 
@@ -721,8 +729,12 @@ int h2_conn_recv(struct h2_conn *c, struct str in, int64_t now_us, struct err *e
 
 	c->now_us = now_us;
 	n = feed(c, in);
-	if (n < 0 && c->fault.reason == REASON_NONE)
+	/* What nghttp2 gives up on without a word: no preface, too many CONTINUATION frames (of
+	 * which it takes one whose header comes in pieces for as many). */
+	if (n < 0 && c->fault.reason == REASON_NONE) {
 		(void)err_reason(&c->fault, reason_of(n), "HTTP/2: %s", nghttp2_strerror((int)n));
+		say_why(c, c->fault.reason);
+	}
 	/* A fault of the peer's within nghttp2: it has its GOAWAY ready and reads no more. */
 	if (n < 0 || c->ended || !nghttp2_session_want_read(c->session)) {
 		bool fault = c->fault.reason != REASON_NONE;

@@ -347,6 +347,35 @@ static void test_floods(void **state)
 	close_pair(&p);
 }
 
+/* What nghttp2 gives up on without a GOAWAY of its own: here a CONTINUATION byte by byte. */
+static void test_the_end_says_why(void **state)
+{
+	static const char head[] = "\0\0\3\1\1\0\0\0\1\x82\x87\x84"
+				   "\0\0\1\x9\0\0\0\0\1\x84"
+				   "\0\0\1\x9\0\0\0\0\1\x84";
+	struct str preface = STR("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0");
+	struct h2_conn *c;
+	struct str sent;
+	struct err e = ERR_INIT;
+	bool any = false;
+	int rc;
+
+	(void)state;
+	assert_int_equal(h2_conn_new(true, &c, &e), 0);
+	assert_int_equal(h2_conn_recv(c, preface, 1, &e), 0);
+	while (h2_conn_send(c).n > 0)
+		;
+	rc = 0;
+	for (size_t i = 0; rc == 0 && i < sizeof(head) - 1; i++)
+		rc = h2_conn_recv(c, str_from(head + i, 1), 1, &e);
+	assert_int_equal(rc, -1);
+	assert_int_equal(e.reason, REASON_HEAD_TOO_LARGE);
+	while ((sent = h2_conn_send(c)).n > 0)
+		any |= sent.n > 3 && sent.p[3] == 7;
+	assert_true(any);
+	h2_conn_free(c);
+}
+
 static void test_secrets_are_not_indexed(void **state)
 {
 	struct field one = {STR("X-Api-Key"), STR("secret")};
@@ -381,6 +410,7 @@ int main(void)
 		cmocka_unit_test(test_cut_and_reset),
 		cmocka_unit_test(test_goaway),
 		cmocka_unit_test(test_floods),
+		cmocka_unit_test(test_the_end_says_why),
 		cmocka_unit_test(test_secrets_are_not_indexed),
 	};
 
