@@ -102,7 +102,7 @@ static void add(struct faults *f, uint32_t line, uint32_t col, bool warning, con
 	to = text ? room(f, warning) : NULL;
 	if (!to) {
 		free(text);
-		f->dropped++;
+		f->no_memory = true;
 		return;
 	}
 	*to = (struct fault){.line = line, .col = col, .warning = warning, .text = text};
@@ -158,6 +158,10 @@ void faults_print(struct faults *f, struct strbuf *out)
 			strbuf_adds(out, "warning: ");
 		strbuf_adds(out, x->text);
 		strbuf_addc(out, '\n');
+	}
+	if (f->no_memory) {
+		strbuf_add_printable(out, file);
+		strbuf_addf(out, "%sout of memory\n", file.n > 0 ? ": " : "");
 	}
 	if (f->dropped > 0) {
 		strbuf_add_printable(out, file);

@@ -25,6 +25,7 @@ struct faults {
 	/* plain */
 	size_t n, cap, dropped;
 	size_t errors, warnings;
+	bool no_memory; /* for the text of one that was counted */
 };
 
 void faults_init(struct faults *f, const char *file);

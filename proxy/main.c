@@ -3,7 +3,10 @@
  */
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include <openssl/crypto.h>
 
 #include "proxy/cli/cli.h"
 
@@ -37,6 +40,13 @@ int main(int argc, char **argv)
 	}
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
 		return cmd_help(1, help);
+	/* OpenSSL makes its global state at the first call that needs it, and where memory for it
+	 * is out most such calls crash later rather than fail. */
+	if (OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CONFIG, NULL) != 1 ||
+	    !OSSL_LIB_CTX_get0_global_default()) {
+		(void)fputs("stile: out of memory\n", stderr);
+		return EXIT_FAILURE;
+	}
 	for (const struct cli_command *c = cli_commands; c->name; c++)
 		if (strcmp(argv[1], c->name) == 0)
 			return wants_help(argc, argv) ? help_on(argv[1])

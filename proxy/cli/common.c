@@ -38,6 +38,8 @@ void cli_print_faults(struct faults *f)
 		if (line.n > 0)
 			(void)fprintf(stderr, "stile: %.*s\n", (int)line.n, line.p);
 	}
+	if (b.len == 0 && f->errors > 0)
+		(void)fputs("stile: out of memory\n", stderr);
 	strbuf_clear(&b);
 }
 

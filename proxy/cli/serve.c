@@ -109,6 +109,7 @@ static void first_fault(const struct faults *f, struct strbuf *out)
 		strbuf_addf(out, ": %s", f->v[i].text);
 		return;
 	}
+	strbuf_adds(out, "out of memory");
 }
 
 static void reload(struct serve *s)
@@ -133,6 +134,7 @@ static void reload(struct serve *s)
 		cli_print_faults(&f);
 		if (engine_reload(s->engine, fresh, &e) < 0) {
 			log_error("reload: %s; the old policy stays", e.text);
+			engine_reject(s->engine, e.text);
 			config_unref(fresh);
 		} else {
 			config_unref(s->config);

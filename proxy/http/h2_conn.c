@@ -20,12 +20,13 @@ TAILQ_HEAD(streams, h2_stream);
 struct h2_conn {
 	/* owned */
 	nghttp2_session *session;
+	void *queue_room; /* until nghttp2 takes it */
 	struct streams all, ready;
 	/* plain */
 	bool server;
 	bool ended; /* nothing more is read */
 	bool got_settings;
-	bool failed; /* a GOAWAY that says why was sent */
+	bool failed; /* a GOAWAY that says why was sent, or memory is out */
 	size_t n;
 	size_t out_total; /* bytes that wait in all streams */
 	int32_t last_id;  /* the newest that the peer opened */
@@ -59,6 +60,26 @@ static int kill_conn(struct h2_conn *c, enum reason why, const char *text)
 	c->ended = true;
 	say_why(c, why);
 	return NGHTTP2_ERR_CALLBACK_FAILURE;
+}
+
+/* What has to be said cannot be put into words: only the end of the connection tells the peer. */
+static void out_of_memory(struct h2_conn *c)
+{
+	if (c->fault.reason == REASON_NONE)
+		(void)err_reason(&c->fault, REASON_INTERNAL_ERROR, "HTTP/2: out of memory");
+	c->ended = c->failed = true;
+}
+
+/* Of a call of nghttp2 whose other failures mean that the stream is over. */
+static void said(struct h2_conn *c, int rc)
+{
+	if (rc == NGHTTP2_ERR_NOMEM)
+		out_of_memory(c);
+}
+
+static void reset_stream(struct h2_conn *c, int32_t id, uint32_t code)
+{
+	said(c, nghttp2_submit_rst_stream(c->session, NGHTTP2_FLAG_NONE, id, code));
 }
 
 static int count_control(struct h2_conn *c, const char *text)
@@ -189,12 +210,11 @@ void h2_stream_free(struct h2_stream *s)
 	c = s->conn;
 	if (!s->closed) {
 		(void)nghttp2_session_set_stream_user_data(c->session, s->id, NULL);
-		(void)nghttp2_submit_rst_stream(c->session, NGHTTP2_FLAG_NONE, s->id,
-						c->server && s->out_sent ? NGHTTP2_NO_ERROR
-									 : NGHTTP2_CANCEL);
+		reset_stream(c, s->id,
+			     c->server && s->out_sent ? NGHTTP2_NO_ERROR : NGHTTP2_CANCEL);
 	}
 	if (queued(&s->in) > 0)
-		(void)nghttp2_session_consume_connection(c->session, queued(&s->in));
+		said(c, nghttp2_session_consume_connection(c->session, queued(&s->in)));
 	drop_out(s);
 	TAILQ_REMOVE(&c->all, s, all);
 	if (s->is_ready)
@@ -363,20 +383,18 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
 		 * before it comes: a client that still waits for its 100 takes that for no answer.
 		 */
 		if (c->server && s->out_sent && !s->connected)
-			(void)nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, id,
-							NGHTTP2_NO_ERROR);
+			reset_stream(c, id, NGHTTP2_NO_ERROR);
 		if (!s->got_final)
 			s->bad_sequence = true;
 		if (s->expects && s->in_total > s->in_expected)
 			s->bad_length = true;
 		news(s);
 	}
+	if (s && !s->bad_length && !s->bad_sequence && !s->no_memory)
+		s->no_memory = queue_add(&s->in, p, n) < 0;
 	/* Nobody will take it: the connection's window must not run dry for that. */
-	if (!s || s->bad_length || s->bad_sequence || queue_add(&s->in, p, n) < 0) {
-		if (s && !s->bad_length)
-			s->bad_sequence = true;
-		(void)nghttp2_session_consume_connection(c->session, n);
-	}
+	if (!s || s->bad_length || s->bad_sequence || s->no_memory)
+		said(c, nghttp2_session_consume_connection(c->session, n));
 	return 0;
 }
 
@@ -467,8 +485,7 @@ static int on_frame_not_sent(nghttp2_session *session, const nghttp2_frame *fram
 			: NGHTTP2_INTERNAL_ERROR;
 	/* An answer's head or trailers that could not be sent: nothing else would end it. */
 	if (((struct h2_conn *)arg)->server)
-		(void)nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, s->id,
-						NGHTTP2_INTERNAL_ERROR);
+		reset_stream(arg, s->id, NGHTTP2_INTERNAL_ERROR);
 	news(s);
 	return 0;
 }
@@ -581,6 +598,51 @@ static void *wipe_realloc(void *p, size_t n, void *arg)
 	return fresh;
 }
 
+/*
+ * A server's session: nghttp2 1.52 frees what it was to send twice when its queue of streams, the
+ * first that is made by realloc, cannot grow. So the queue has room for all streams from birth.
+ */
+#define QUEUE_BYTES (2 * LIMIT_H2_STREAMS * sizeof(void *))
+
+static void *plain_malloc(size_t n, void *arg)
+{
+	(void)arg;
+	return malloc(n);
+}
+
+static void plain_free(void *p, void *arg)
+{
+	(void)arg;
+	free(p);
+}
+
+static void *roomy_realloc(void *p, size_t n, void *arg)
+{
+	struct h2_conn *c = arg;
+
+	if (p && n <= malloc_usable_size(p))
+		return p;
+	if (!p && c->queue_room && n <= QUEUE_BYTES) {
+		p = c->queue_room;
+		c->queue_room = NULL;
+		return p;
+	}
+	return realloc(p, n);
+}
+
+static int new_session(struct h2_conn *c)
+{
+	nghttp2_mem wiping = {NULL, wipe_malloc, wipe_free, wipe_calloc, wipe_realloc};
+	nghttp2_mem roomy = {c, plain_malloc, plain_free, wipe_calloc, roomy_realloc};
+
+	if (!c->server)
+		return nghttp2_session_client_new3(&c->session, callbacks, c, options, &wiping);
+	c->queue_room = malloc(QUEUE_BYTES);
+	return c->queue_room
+		       ? nghttp2_session_server_new3(&c->session, callbacks, c, options, &roomy)
+		       : NGHTTP2_ERR_NOMEM;
+}
+
 static int say_settings(struct h2_conn *c)
 {
 	/* The last is a server's alone: extended CONNECT is taken. */
@@ -603,10 +665,7 @@ static int say_settings(struct h2_conn *c)
 
 int h2_conn_new(bool server, struct h2_conn **ret, struct err *e)
 {
-	static const nghttp2_mem wiping = {NULL, wipe_malloc, wipe_free, wipe_calloc, wipe_realloc};
-	nghttp2_mem mem = wiping;
 	struct h2_conn *c = calloc(1, sizeof(*c));
-	int rc = -1;
 
 	pthread_once(&once, make_shared);
 	if (!c || !callbacks)
@@ -616,15 +675,15 @@ int h2_conn_new(bool server, struct h2_conn **ret, struct err *e)
 	c->server = server;
 	c->frames.preface = server ? NGHTTP2_CLIENT_MAGIC_LEN : 0;
 	h2_flood_init(&c->flood);
-	rc = server ? nghttp2_session_server_new2(&c->session, callbacks, c, options)
-		    : nghttp2_session_client_new3(&c->session, callbacks, c, options, &mem);
-	if (rc != 0 || say_settings(c) < 0)
+	if (new_session(c) != 0 || say_settings(c) < 0)
 		goto fail;
 	*ret = c;
 	return 0;
 fail:
-	if (c)
+	if (c) {
 		nghttp2_session_del(c->session);
+		free(c->queue_room);
+	}
 	free(c);
 	return err_reason(e, REASON_INTERNAL_ERROR, "out of memory");
 }
@@ -638,6 +697,7 @@ void h2_conn_free(struct h2_conn *c)
 		h2_stream_free(TAILQ_FIRST(&c->all));
 	}
 	nghttp2_session_del(c->session);
+	free(c->queue_room);
 	free(c);
 }
 
@@ -757,10 +817,10 @@ struct str h2_conn_send(struct h2_conn *c)
 	ssize_t n = nghttp2_session_mem_send(c->session, &p);
 
 	if (n < 0) {
-		c->ended = true;
 		if (c->fault.reason == REASON_NONE)
 			(void)err_reason(&c->fault, reason_of(n), "HTTP/2: %s",
 					 nghttp2_strerror((int)n));
+		c->ended = c->failed = true;
 	}
 	return n > 0 ? str_from(p, (size_t)n) : STR_NONE;
 }
@@ -890,11 +950,15 @@ struct h2_stream *h2_stream_open(struct h2_conn *c, const struct h2_fields *head
 
 int h2_stream_interim(struct h2_stream *s, const struct h2_fields *head)
 {
-	nghttp2_nv *nv = s->closed ? NULL : make_nv(head);
-	int rc = nv ? nghttp2_submit_headers(s->conn->session, NGHTTP2_FLAG_NONE, s->id, NULL, nv,
-					     head->n, NULL)
-		    : 0;
+	nghttp2_nv *nv;
+	int rc;
 
+	if (s->closed)
+		return 0;
+	nv = make_nv(head);
+	rc = nv ? nghttp2_submit_headers(s->conn->session, NGHTTP2_FLAG_NONE, s->id, NULL, nv,
+					 head->n, NULL)
+		: -1;
 	free(nv);
 	return rc == 0 ? 0 : -1;
 }
@@ -902,11 +966,14 @@ int h2_stream_interim(struct h2_stream *s, const struct h2_fields *head)
 int h2_stream_respond(struct h2_stream *s, const struct h2_fields *head, bool body)
 {
 	nghttp2_data_provider data = {.read_callback = on_read};
-	nghttp2_nv *nv = s->closed ? NULL : make_nv(head);
-	int rc = nv ? nghttp2_submit_response(s->conn->session, s->id, nv, head->n,
-					      body ? &data : NULL)
-		    : 0;
+	nghttp2_nv *nv;
+	int rc;
 
+	if (s->closed)
+		return 0;
+	nv = make_nv(head);
+	rc = nv ? nghttp2_submit_response(s->conn->session, s->id, nv, head->n, body ? &data : NULL)
+		: -1;
 	free(nv);
 	return rc == 0 ? 0 : -1;
 }
@@ -939,9 +1006,9 @@ void h2_stream_consume(struct h2_stream *s, size_t n)
 		return;
 	queue_take(&s->in, n);
 	if (s->closed || s->got_end)
-		(void)nghttp2_session_consume_connection(s->conn->session, n);
+		said(s->conn, nghttp2_session_consume_connection(s->conn->session, n));
 	else
-		(void)nghttp2_session_consume(s->conn->session, s->id, n);
+		said(s->conn, nghttp2_session_consume(s->conn->session, s->id, n));
 }
 
 size_t h2_stream_room(struct h2_stream *s)
@@ -968,7 +1035,7 @@ int h2_stream_write(struct h2_stream *s, struct str data)
 		return -1;
 	s->conn->out_total += data.n;
 	s->out_wanted = true; /* what did not fit now is not heard of otherwise */
-	(void)nghttp2_session_resume_data(s->conn->session, s->id);
+	said(s->conn, nghttp2_session_resume_data(s->conn->session, s->id));
 	return 0;
 }
 
@@ -986,7 +1053,7 @@ void h2_stream_end(struct h2_stream *s, struct h2_fields *trailers)
 		*trailers = (struct h2_fields){0};
 	}
 	s->out_done = true;
-	(void)nghttp2_session_resume_data(s->conn->session, s->id);
+	said(s->conn, nghttp2_session_resume_data(s->conn->session, s->id));
 }
 
 void h2_stream_cut(struct h2_stream *s)
@@ -995,7 +1062,7 @@ void h2_stream_cut(struct h2_stream *s)
 		return;
 	s->out_cut = true;
 	if (queued(&s->out) == 0)
-		(void)reset_cut(s);
+		said(s->conn, reset_cut(s));
 	else
-		(void)nghttp2_session_resume_data(s->conn->session, s->id);
+		said(s->conn, nghttp2_session_resume_data(s->conn->session, s->id));
 }

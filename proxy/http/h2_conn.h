@@ -51,6 +51,7 @@ struct h2_stream {
 	bool bad_length;   /* DATA and Content-Length disagree: `in` must not pass for a body */
 	bool bad_sequence; /* a section where none may stand */
 	bool connected;	   /* it is a tunnel (section 8.5) */
+	bool no_memory;	   /* some of `in` is lost: it must not pass for a body */
 	bool closed;	   /* both sides, or reset */
 	bool reset;	   /* closed before its end */
 	bool by_peer;	   /* it was the peer that reset it */
@@ -68,7 +69,8 @@ void h2_conn_free(struct h2_conn *c); /* with all its streams; NULL is accepted 
 int h2_conn_recv(struct h2_conn *c, struct str in, int64_t now_us, struct err *e) ATTR_NODISCARD;
 /* The next bytes to be sent, valid until the next call; empty: none. */
 struct str h2_conn_send(struct h2_conn *c);
-/* The GOAWAY that ends it for a fault of the peer's was given to be sent; e says which. */
+/* The GOAWAY that ends it for a fault of the peer's was given to be sent, or memory is out and it
+ * can say nothing more; e says which. */
 bool h2_conn_failed(const struct h2_conn *c, struct err *e);
 bool h2_conn_wants_send(struct h2_conn *c);
 /* A stream with news, each once; NULL: none. On a server's new stream `owner` is NULL. */

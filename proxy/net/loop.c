@@ -336,7 +336,10 @@ static void schedule(struct timer *t, struct timer_impl *ti, int64_t in_us)
 	struct timeval tv = {.tv_sec = in_us / 1000000, .tv_usec = in_us % 1000000};
 
 	ti->scheduled_us = loop_now_us(t->loop) + in_us;
-	event_add(&ti->ev, &tv);
+	/* Memory for one more is out: then each turn looks at the clock, since a state without its
+	 * timer would last for ever. */
+	if (event_add(&ti->ev, &tv) < 0)
+		event_active(&ti->ev, EV_TIMEOUT, 0);
 }
 
 static void on_timer(evutil_socket_t fd, short what, void *arg)

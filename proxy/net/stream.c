@@ -176,9 +176,9 @@ static unsigned read_plain(struct stream *s)
 		s->eof = true;
 		return STREAM_EOF;
 	}
-	if (errno == EAGAIN || errno == EWOULDBLOCK)
+	if ((errno == EAGAIN || errno == EWOULDBLOCK) && !s->write_failed)
 		return 0;
-	stream_fail_sys(s, errno, "read");
+	stream_fail_sys(s, errno, s->write_failed ? "write" : "read");
 	return STREAM_ERROR;
 }
 
@@ -230,7 +230,7 @@ static void on_read(evutil_socket_t fd, short what, void *arg)
 	(void)fd;
 	if (s->dead)
 		return;
-	s->socket_empty = (what & EV_TIMEOUT) != 0;
+	s->socket_empty = (what & EV_TIMEOUT) != 0 && !s->write_failed;
 	if (what & EV_TIMEOUT) {
 		s->again = false;
 		if (in_used(s) > 0 && !s->paused)
@@ -246,8 +246,13 @@ static void on_read(evutil_socket_t fd, short what, void *arg)
 		events |= stream_tls_handshake(s);
 	else if (!s->eof && !s->paused && s->ssl)
 		events |= stream_tls_read(s);
-	else if (!s->eof && !s->paused && !s->socket_empty)
-		events |= read_plain(s);
+	else if (!s->eof && !s->paused && !s->socket_empty) {
+		unsigned got = read_plain(s);
+
+		if (got == STREAM_DATA && s->write_failed)
+			stream_schedule(s); /* what is behind it? see write_failed */
+		events |= got;
+	}
 	events |= gone_both_ways(s);
 	deliver(s, events);
 }
@@ -447,12 +452,19 @@ int stream_out_add(struct stream *s, const void *p, size_t n)
 }
 
 /* A write that fails is no end yet: the peer may have answered before it closed, and that is still
- * to be read. The read side then says how it ended. */
+ * to be read. The read side then says how it ended; where it has neither bytes nor an end, it was
+ * not the peer that failed, and nobody would ever hear of it. */
 static void write_failed(struct stream *s)
 {
+	int why = errno;
+	char next;
+
 	s->write_failed = true;
-	s->write_reset = errno == ECONNRESET;
+	s->write_reset = why == ECONNRESET;
 	free_out(s);
+	if (recv(s->fd, &next, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+	    (errno == EAGAIN || errno == EWOULDBLOCK) && !s->failed)
+		stream_fail_sys(s, why, "write");
 	stream_schedule(s);
 }
 

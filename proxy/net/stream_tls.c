@@ -48,7 +48,7 @@ static int bio_read(BIO *b, char *buf, int size)
 		return take_pre(s, buf, (size_t)size);
 	if (s->socket_eof)
 		return 0;
-	if (s->socket_empty) {
+	if (s->socket_empty && !s->write_failed) {
 		BIO_set_retry_read(b);
 		return -1;
 	}
@@ -63,7 +63,7 @@ static int bio_read(BIO *b, char *buf, int size)
 		s->socket_eof = true;
 		return 0;
 	}
-	if (errno == EAGAIN || errno == EWOULDBLOCK) {
+	if ((errno == EAGAIN || errno == EWOULDBLOCK) && !s->write_failed) {
 		s->socket_empty = true;
 		BIO_set_retry_read(b);
 	} else {

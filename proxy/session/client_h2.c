@@ -177,7 +177,7 @@ static void ds_flush(struct downstream *d)
 	if (h->driving)
 		return;
 	(void)write_out(h);
-	if (h2_conn_has_news(h->conn))
+	if (h2_conn_has_news(h->conn) || h2_conn_failed(h->conn, NULL))
 		timer_arm(&h->kick, 0);
 }
 
@@ -193,6 +193,8 @@ static int ds_pull(struct downstream *d, size_t max, void (*sink)(void *arg, str
 	if (s->bad_sequence)
 		return err_reason(e, REASON_MALFORMED_REQUEST,
 				  "frames of a request in an order that means nothing");
+	if (s->no_memory)
+		return err_reason(e, REASON_INTERNAL_ERROR, "out of memory");
 	/* What comes before the 200 waits in the stream's window, and is nobody's if none comes. */
 	if (v->request.websocket && !v->relay) {
 		*ret_done = true;
@@ -330,8 +332,11 @@ static void begin(struct client_h2 *h, struct h2_stream *s)
 	struct err e = ERR_INIT;
 	int rc;
 
-	if (!head)
+	if (!head) {
+		if (s->closed) /* memory for it was out, and it was reset */
+			h2_stream_free(s);
 		return;
+	}
 	v = calloc(1, sizeof(*v));
 	if (!v) {
 		h2_head_clear(head);

@@ -70,6 +70,13 @@ static struct upstream_h2 *h2_of(const struct upstream *up)
 
 /* ---- the connection ---- */
 
+/* The origin's fault, unless it is ours. */
+static void blame_origin(struct err *e)
+{
+	if (e->reason != REASON_INTERNAL_ERROR)
+		e->reason = REASON_UPSTREAM_MALFORMED;
+}
+
 static void free_origin(void *obj)
 {
 	struct origin_h2 *o = obj;
@@ -214,7 +221,7 @@ static bool drive_once(struct origin_h2 *o)
 		stream_consume(o->s, in.n);
 		if (rc < 0) {
 			(void)write_out(o);
-			e.reason = REASON_UPSTREAM_MALFORMED;
+			blame_origin(&e);
 			fail_origin(o, &e);
 			return false;
 		}
@@ -234,7 +241,7 @@ static bool drive_once(struct origin_h2 *o)
 		return false;
 	any |= write_out(o);
 	if (h2_conn_failed(o->conn, &e)) {
-		e.reason = REASON_UPSTREAM_MALFORMED;
+		blame_origin(&e);
 		fail_origin(o, &e);
 		return false;
 	}
@@ -509,6 +516,8 @@ static int gone(const struct upstream_h2 *u, struct err *e)
 	if (u->s && u->s->bad_sequence)
 		return err_reason(e, REASON_UPSTREAM_MALFORMED,
 				  "frames of an answer in an order that means nothing");
+	if (u->s && u->s->no_memory)
+		return err_reason(e, REASON_INTERNAL_ERROR, "out of memory");
 	if (o->error.reason != REASON_NONE) {
 		if (e)
 			*e = o->error;
@@ -670,7 +679,7 @@ static int u_pull(struct upstream *up, size_t max, void (*sink)(void *arg, struc
 		*ret_done = true;
 		return 0;
 	}
-	if (!s || s->bad_length || s->bad_sequence)
+	if (!s || s->bad_length || s->bad_sequence || s->no_memory)
 		return gone(u, e);
 	data = str_head(h2_stream_data(s), max);
 	if (data.n > 0) {

@@ -30,7 +30,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-static struct fail_control *control;
+#define control fail_control_at
+struct fail_control *control; /* fail_alloc.c has it too */
+void fail_note(void *caller);
 static void *real[FAIL_FUNCTIONS_N];
 
 static void *find(enum fail_function f, const char *name)
@@ -67,20 +69,20 @@ static enum fail_kind kind_of(int fd)
 	int type;
 
 	if (fd < 0 || REAL(fstat)(fd, &st) < 0)
-		return KIND_NONE;
+		return KIND_none;
 	if (S_ISREG(st.st_mode))
-		return KIND_FILE;
+		return KIND_file;
 	if (S_ISFIFO(st.st_mode))
-		return KIND_PIPE;
+		return KIND_pipe;
 	if (!S_ISSOCK(st.st_mode))
-		return KIND_OTHER;
+		return KIND_other;
 	if (REAL(getsockopt)(fd, SOL_SOCKET, SO_TYPE, &type, &n) < 0)
-		return KIND_OTHER;
-	return type == SOCK_STREAM ? KIND_STREAM : KIND_DGRAM;
+		return KIND_other;
+	return type == SOCK_STREAM ? KIND_stream : KIND_dgram;
 }
 
 /* For the report: where the call was made. */
-static void note(void *caller)
+void fail_note(void *caller)
 {
 	Dl_info info;
 
@@ -111,7 +113,7 @@ static bool fails(enum fail_function f, int fd, void *caller)
 	    (control->and_on ? n < at : n != at))
 		return false;
 	if (__atomic_fetch_add(&control->fired, 1, __ATOMIC_SEQ_CST) == 0)
-		note(caller);
+		fail_note(caller);
 	errno = saved;
 	return true;
 }

@@ -11,6 +11,7 @@
 /* The functions of libc that can be made to fail; faults.py reads this list out of this file. */
 #define FAIL_FUNCTIONS(X)                                                                          \
 	X(accept4)                                                                                 \
+	X(alloc)                                                                                   \
 	X(bind)                                                                                    \
 	X(chmod)                                                                                   \
 	X(close)                                                                                   \
@@ -88,14 +89,48 @@ enum fail_function {
 		FAIL_FUNCTIONS_N
 };
 
-/* What the first descriptor of a call is: the same errno means another thing on each. */
-enum fail_kind { KIND_NONE, KIND_STREAM, KIND_DGRAM, KIND_FILE, KIND_PIPE, KIND_OTHER, KINDS_N };
+/*
+ * What the first descriptor of a call is: the same errno means another thing on each. Of an
+ * allocation ("alloc", whichever of malloc's kin it is): whose code asked for it.
+ */
+#define FAIL_KINDS(X)                                                                              \
+	X(none)                                                                                    \
+	X(stream)                                                                                  \
+	X(dgram)                                                                                   \
+	X(file)                                                                                    \
+	X(pipe)                                                                                    \
+	X(other)                                                                                   \
+	X(stile)                                                                                   \
+	X(libc)                                                                                    \
+	X(libssl)                                                                                  \
+	X(libcrypto)                                                                               \
+	X(libcares)                                                                                \
+	X(libevent)                                                                                \
+	X(libnghttp2)                                                                              \
+	X(libjansson)                                                                              \
+	X(libyaml)
+
+enum fail_kind {
+#define X(name) KIND_##name,
+	FAIL_KINDS(X)
+#undef X
+		KINDS_N
+};
 
 enum fail_how {
 	HOW_ERROR, /* returns as a failure does, with `error` in errno; nothing is done */
 	HOW_SHORT, /* at most one byte is moved */
 	HOW_END	   /* 0: the end of a file or a connection */
 };
+
+/* Allocations with one call stack, as a hash that is the same in each process of a binary; `place`
+ * is of stile's own frames alone. */
+struct fail_stack {
+	uint64_t hash, place;
+	uint32_t count, kind;
+};
+
+#define FAIL_STACKS_N 32768
 
 struct fail_control {
 	/* from the driver */
@@ -105,11 +140,15 @@ struct fail_control {
 	uint32_t and_on; /* all behind it too */
 	/* from the shim */
 	uint32_t fired;
-	uint32_t unused;
-	uint64_t caller; /* of the first that failed: its offset in that object */
+	uint32_t tell_stacks; /* from the driver: note in `stacks` */
+	uint64_t caller;      /* of the first that failed: its offset in that object */
 	char object[64];
 	char thread[16];
+	uint64_t stack; /* from the driver: of allocations only those count that have it */
+	uint32_t seen;	/* how many had it */
+	uint32_t unused;
 	uint32_t counts[128][KINDS_N];
+	struct fail_stack stacks[FAIL_STACKS_N];
 };
 
 #endif

@@ -7,20 +7,28 @@ import re
 import struct
 
 HERE = pathlib.Path(__file__).resolve().parent
-KINDS = ["none", "stream", "dgram", "file", "pipe", "other"]
 HOW_ERROR, HOW_SHORT, HOW_END = range(3)
-FUNCTIONS = re.findall(r"^\tX\((\w+)\)", (HERE / "fail.h").read_text(), re.M)
-HEAD = struct.Struct("=IIIiIIIIQ64s16s")
+FAIL_H = (HERE / "fail.h").read_text()
+FUNCTIONS, KINDS = (re.findall(r"^\tX\((\w+)\)", x, re.M) for x in FAIL_H.split("#define FAIL_KINDS"))
+HEAD = struct.Struct("=IIIiIIIIQ64s16sQII")
 COUNTS = struct.Struct(f"={128 * len(KINDS)}I")
+STACK = struct.Struct("=QQII")
+STACKS = int(re.search(r"FAIL_STACKS_N (\d+)", FAIL_H).group(1))
+SIZE = HEAD.size + COUNTS.size + STACKS * STACK.size
 
 
 class Fault:
-    """The at-th call of a function on a kind of descriptor, and what becomes of it."""
+    """The at-th call of a function on a kind of descriptor, and what becomes of it. An allocation is told by its
+    call stack, and those behind it are of whatever stack."""
 
-    def __init__(self, function: str, kind: str, what: str, at: int = 1, and_on: bool = False):
+    def __init__(self, function: str, kind: str, what: str, at: int = 1, and_on: bool = False, stack: int = 0):
         self.function, self.kind, self.what, self.at, self.and_on = function, kind, what, at, and_on
+        self.stack = stack
 
     def __str__(self):
+        if self.stack:
+            return (f"alloc of {self.kind}, stack {self.stack:x}, call {self.at}"
+                    f"{' and all behind it' if self.and_on else ''}")
         on = "" if self.kind == "none" else f" on a {self.kind}"
         return f"{self.function}{on}: {self.what}, call {self.at}{' and all behind it' if self.and_on else ''}"
 
@@ -35,19 +43,21 @@ class Control:
 
     def __init__(self, path: pathlib.Path):
         self.path = path
-        path.write_bytes(b"\0" * (HEAD.size + COUNTS.size))
+        path.write_bytes(bytes(SIZE))
         with open(path, "r+b") as f:
             self.map = mmap.mmap(f.fileno(), 0)
 
     def arm(self, fault: Fault | None) -> None:
         """Counts begin anew; with None nothing fails from here on."""
         self.map[16:20] = bytes(4)  # `at` first: no call meets a half of the old and a half of the new
-        self.map[HEAD.size:] = bytes(COUNTS.size)
+        self.map[HEAD.size:] = bytes(SIZE - HEAD.size)
         self.map[24:HEAD.size] = bytes(HEAD.size - 24)
+        self.map[28:32] = struct.pack("=I", not fault)
         if fault:
             function, kind, how, error, at, and_on = fault.packed()
             self.map[0:16] = struct.pack("=IIIi", function, kind, how, error)
             self.map[20:24] = struct.pack("=I", and_on)
+            self.map[HEAD.size - 16:HEAD.size - 8] = struct.pack("=Q", fault.stack)
             self.map[16:20] = struct.pack("=I", at)
 
     def disarm(self) -> None:
@@ -60,13 +70,18 @@ class Control:
 
     @property
     def where(self) -> str:
-        caller, where, thread = HEAD.unpack_from(self.map)[8:]
+        caller, where, thread = HEAD.unpack_from(self.map)[8:11]
         return f"{where.rstrip(bytes(1)).decode()}+{caller:#x} in {thread.split(bytes(1))[0].decode()}"
 
     def counts(self) -> dict[tuple[str, str], int]:
         flat = COUNTS.unpack_from(self.map, HEAD.size)
         return {(f, k): flat[i * len(KINDS) + j] for i, f in enumerate(FUNCTIONS) for j, k in enumerate(KINDS)
                 if flat[i * len(KINDS) + j]}
+
+    def stacks(self) -> list[tuple[int, str, int, int]]:
+        """The allocations since it was armed with None: stack, whose, the part of the stack that is stile's own code,
+        how many."""
+        return [(h, KINDS[kind], place, n) for h, place, n, kind in STACK.iter_unpack(self.map[HEAD.size + COUNTS.size:]) if h]
 
 
 SOCKET_READ = ["EINTR", "EAGAIN", "ECONNRESET", "ETIMEDOUT", "ENOMEM"]
@@ -80,6 +95,7 @@ LASTING = {"EMFILE", "ENFILE", "ENOMEM", "ENOBUFS", "ENOSPC", "EDQUOT", "EIO", "
 
 # What each can come to. A function that is not here fails with EIO and ENOMEM.
 FAILURES: dict[str, list[str]] = {
+    "alloc": [],  # by call stack: run.py
     "accept4": [*NO_DESCRIPTOR, "ENOBUFS", "ECONNABORTED", "EINTR", "EAGAIN", "EPROTO", "EPERM"],
     "bind": ["EADDRINUSE", "EACCES", "ENOMEM"],
     "close": ["EINTR", "EIO"],

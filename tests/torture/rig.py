@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import signal
+import subprocess
 import time
 
 import dns
@@ -13,13 +14,19 @@ import stilelib
 from faults import Control, Fault
 from stilelib import PAIRS, SANITIZER_REPORT, Origin, Raw, Stile, allow, get
 
+HERE = pathlib.Path(__file__).resolve().parent
 FAIL = pathlib.Path(os.environ.get("FAIL", stilelib.REPO / "build" / "torture" / "fail.so"))
+FAIL_ALLOC = FAIL.with_name("fail_alloc.so")
 BOUND = 12 * stilelib.SLOWER ** 0.5  # what a run may wait for one thing; PEEK and CLIENT_TLS of limits.h are 10 s
 LIMITS = {"workers": 1, "head": "2s", "idle": "3s", "dns": "1s", "dial": "1s", "tls": "2s", "first_byte": "2s",
           "body_idle": "2s", "tunnel_idle": "2s", "drain": "2s"}
 TAG = re.compile(rb"t[0-9]+-[a-z][0-9]?\b")
 BULK = 300000
+HOSTS = ("origin.test", "other.test", "evil.test", "far.test")  # far.test: through a proxy
 stilelib.TIMEOUT = BOUND
+
+import peers  # noqa: E402  (takes that bound for its own)
+from parentlib import Parent  # noqa: E402
 
 
 class Finding(Exception):
@@ -90,7 +97,10 @@ class Rig:
         self.folder, self.n, self.made, self.broken = folder, 0, 0, False
         self.origin = Origin(folder)
         self.dns = dns.start({"dns.test": {"A": [["127.0.0.1"]], "ttl": 0}}, folder / "questions")
+        self.h2_origin = peers.H2Origin(self.origin.pki / "good.pem", self.origin.pki / "good.key")
+        self.ws_origin, self.parent = peers.WsOrigin(), Parent()
         self.stile: Stile | None = None
+        self.control: Control | None = None
         self.counts: dict[tuple[str, str], int] = {}
         self.fired, self.where = 0, ""
         self.seen: dict[str, int] = {}
@@ -103,17 +113,25 @@ class Rig:
         folder.mkdir(parents=True, exist_ok=True)
         self.control = Control(folder / "control")
         self.control.arm(fault)
-        preload = [p for p in (os.environ.get("LIBASAN"), str(FAIL)) if p]
         s = Stile(folder, self.origin, rules=self.rules(), limits=LIMITS, wait=wait, upstream={
-            "dns": [f"127.0.0.1:{self.dns}"]}, credentials={
+            "dns": [f"127.0.0.1:{self.dns}"], "hosts": {h: "127.0.0.1" for h in HOSTS},
+            "proxy": {"url": f"http://127.0.0.1:{self.parent.port}",
+                      "no_proxy": [*(h for h in HOSTS if h != "far.test"), "dns.test"]}}, credentials={
                 "token": {"from": {"file": str(self.folder / "secret")}, "as": "bearer"}},
-            env={"LD_PRELOAD": ":".join(preload), "STILE_FAIL_CONTROL": str(self.control.path)})
+            env=self.env())
         self.log = Log(folder)
         return s
 
+    def env(self) -> dict[str, str]:
+        preload = [p for p in (str(FAIL_ALLOC), os.environ.get("LIBASAN"), str(FAIL)) if p]
+        return {"LD_PRELOAD": ":".join(preload), "STILE_FAIL_CONTROL": str(self.control.path),
+                "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0",
+                "LSAN_OPTIONS": f"suppressions={HERE / 'lsan.supp'}:print_suppressions=0"}
+
     def rules(self) -> list[dict]:
-        return [allow("http://origin.test:*", "http://dns.test:*"),
+        return [allow("http://origin.test:*", "http://dns.test:*", "http://far.test:*"),
                 allow("https://origin.test:*", credential="token"),
+                allow("ws://origin.test:*/t/*", "wss://origin.test:*/t/*"),
                 allow("https://other.test:*", tls="passthrough"), allow(f"tcp://evil.test:{self.origin.plain}"),
                 {"deny": "http://origin.test:*/no/**"}]
 
@@ -228,9 +246,9 @@ class Rig:
         with self.client() as c:
             self.ask(c, "e", get(f"http://dns.test:{self.origin.plain}/ok/TAG"))
 
-    def tls(self, host: str, ca: pathlib.Path) -> Raw:
+    def tls(self, host: str, ca: pathlib.Path, port: int = 0) -> Raw:
         c = self.client()
-        r = c.connect(f"{host}:{self.origin.tls}")
+        r = c.connect(f"{host}:{port or self.origin.tls}")
         if r.status != 200:
             c.close()
             raise AssertionError(r)
@@ -261,6 +279,47 @@ class Rig:
             if r.status != 200 or len(r.body) < BULK:
                 raise AssertionError(r)
 
+    def multiplexed(self, port: int, part: str) -> None:
+        """HTTP/2 with streams side by side: bulk, an upload, and one that its client gives up."""
+        paths = {"1": f"/bytes/50000/t{self.n}-{part}1", "2": f"/echo/t{self.n}-{part}2"}
+        try:
+            c = peers.H2Client(self.current, port, stilelib.TIMEOUT)
+        except AttributeError as e:  # ALPN without HTTP/2
+            raise AssertionError(repr(e)) from None
+        with c:
+            address = "127.0.0.1:%d" % c.sock.getsockname()[1]
+            down = c.ask(path=paths["1"])
+            given_up = c.ask(path=f"/bytes/{BULK}/t{self.n}-{part}3")
+            up = c.ask("POST", paths["2"], body=b"u" * 30000)
+            if not c.answers[given_up].done:
+                c.h2.reset_stream(given_up, 8)
+                c.flush()
+            for path, a in zip(paths.values(), c.whole(down, up)):
+                if a.status and a.reset is None:
+                    self.answered[path.rsplit("/", 1)[1]] = (a.status, address)
+                if a.status != 200 or not a.done or a.reset is not None:
+                    raise AssertionError((a, c.goaway))
+
+    def h2_to_h1(self) -> None:
+        self.multiplexed(self.origin.tls, "g")
+
+    def h2_to_h2(self) -> None:
+        self.multiplexed(self.h2_origin.port, "h")
+
+    def h1_to_h2(self) -> None:
+        host = f"origin.test:{self.h2_origin.port}"
+        with self.tls("origin.test", self.current.ca, self.h2_origin.port) as c:
+            self.ask(c, "i", f"GET /bytes/50000/TAG HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+
+    def websocket(self) -> None:
+        host = f"origin.test:{self.ws_origin.port}"
+        with self.client() as c:
+            peers.websocket(c, host, f"http://{host}/t/t{self.n}-j", 20000)
+
+    def through_parent(self) -> None:
+        with self.client() as c:
+            self.ask(c, "k", get(f"http://far.test:{self.origin.plain}/ok/TAG"))
+
     def rotation(self) -> None:
         path = self.current.log_path
         if path.exists():
@@ -281,6 +340,7 @@ class Rig:
         stilelib.TIMEOUT = 1 if is_deaf(fault) else BOUND
         try:
             for do in (self.forward, self.denial, self.named, self.inspected, self.relayed, self.passed,
+                       self.h2_to_h1, self.h2_to_h2, self.h1_to_h2, self.websocket, self.through_parent,
                        self.rotation, self.forward_again):
                 self.alive(self.stile)
                 self.part(fault, do)
@@ -311,6 +371,9 @@ class Rig:
                 self.seen[e.name] = size
             elif self.n % 20 == 0 and time.time() - e.stat().st_mtime > 60:
                 os.unlink(e.path)
+        for heads in (self.h2_origin.heads, self.ws_origin.heads):
+            while heads:
+                out.update(t.decode() for t in TAG.findall(heads.pop()))
         return out
 
     def nothing_unlogged(self) -> None:
@@ -383,7 +446,7 @@ class Rig:
 
     def note(self) -> None:
         self.fired, self.where = self.control.fired, self.control.where
-        self.counts = self.control.counts()
+        self.counts, self.stacks = self.control.counts(), self.control.stacks()
 
     def traffic_once(self, fault: Fault | None) -> None:
         self.standing()
@@ -432,6 +495,23 @@ class Rig:
         self.part(None, self.last)
         self.part(fault, self.inspected)  # a credential that could not be read is tried again later
         self.stop_well(s)
+
+    def command_once(self, args: list[str], fault: Fault | None) -> None:
+        """One run of a command: it says what it says without a fault, or that it could not."""
+        folder = self.folder / "command"
+        folder.mkdir(exist_ok=True)
+        if self.control is None or self.control.path.parent != folder:
+            self.control = Control(folder / "control")
+        self.control.arm(fault)
+        r = subprocess.run([str(stilelib.BIN), *args], cwd=folder, env=stilelib.clean_env(**self.env()), timeout=60,
+                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+        self.note()
+        said, told = (r.returncode, r.stdout), r.stderr.decode("utf-8", "replace")
+        if not fault:
+            self.expected = said
+        elif SANITIZER_REPORT.search(told) or said != self.expected and \
+                (r.returncode not in (1, 2) or not r.stdout and "stile" not in told):
+            raise Finding(f"`{' '.join(args)}` ended with {r.returncode}:\n{told[-4000:]}\n{r.stdout[-500:]!r}")
 
     def stop_once(self, fault: Fault | None) -> None:
         """SIGTERM with a request, a tunnel and an idle client."""

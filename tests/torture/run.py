@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """System calls that fail, one at a time, under a running `stile serve` (tests/README.md, "Torture").
 
-    run.py [--full] [--only FUNCTION] [--phase start|traffic|stop] [--seed N] [--seconds N]
+    run.py [--full] [--part I/N] [--only FUNCTION] [--phase command|start|traffic|stop] [--seed N] [--seconds N]
 
 STILE names the binary, FAIL the shim, LIBASAN the sanitizer's library where the binary has one. Each case
 is a Fault (faults.py): the n-th call of a function on a kind of descriptor. A phase begins with a clean run
@@ -23,9 +23,27 @@ from faults import LASTING, Fault, failures  # noqa: E402
 from rig import Finding, Rig  # noqa: E402
 
 
-def cases(counts: dict[tuple[str, str], int], full: bool, only: str, rng: random.Random,
-          most: int = 10 ** 9) -> list[Fault]:
-    out = []
+def of_allocations(stacks: list[tuple[int, str, int, int]], full: bool, rng: random.Random) -> list[Fault]:
+    """Each call stack once alone; and from each place in stile's own code on, all of them."""
+    out, places = [], {}
+    for stack, kind, place, _ in sorted(stacks):
+        out.append(Fault("alloc", kind, "ENOMEM", stack=stack))
+        places.setdefault(place, Fault("alloc", kind, "ENOMEM", 1, True, stack))
+    if full:
+        return out + list(places.values())
+    by_kind: dict[str, list[Fault]] = {}
+    for f in out:
+        by_kind.setdefault(f.kind, []).append(f)
+    few = [f for found in by_kind.values() for f in rng.sample(found, min(SAMPLE, len(found)))]
+    return few + rng.sample(list(places.values()), min(SAMPLE, len(places)))
+
+
+def cases(counts: dict[tuple[str, str], int], stacks: list[tuple[int, str, int, int]], full: bool, only: str,
+          rng: random.Random) -> list[Fault]:
+    whose = [x.removeprefix("alloc:") for x in only.split(",") if x.startswith("alloc:")]
+    if whose:
+        stacks = [s for s in stacks if s[1] in whose]
+    out = of_allocations(stacks, full, rng) if whose or not only or "alloc" in only.split(",") else []
     for (function, kind), n in sorted(counts.items()):
         if only and function not in only.split(","):
             continue
@@ -36,10 +54,10 @@ def cases(counts: dict[tuple[str, str], int], full: bool, only: str, rng: random
             out += [Fault(function, kind, what, at) for at in every]
             if what in LASTING:
                 out.append(Fault(function, kind, what, 1, True))
-    if not full and len(out) > most:
-        out = rng.sample(out, most)
     rng.shuffle(out)
     return out
+
+SAMPLE = 15  # allocations of a library, without --full
 
 
 class Tally:
@@ -52,12 +70,30 @@ class Tally:
         self.findings.setdefault(f"{fault.function} {fault.kind}", []).append(str(fault))
 
 
-def run_phase(rig: Rig, phase: str, args, tally: Tally, until: float) -> None:
-    step = {"start": rig.start_once, "traffic": rig.traffic_once, "stop": rig.stop_once}[phase]
+def commands() -> list[list[str]]:
+    """Of the phase `command`: those that read a configuration, and the CA's."""
+    examples = sorted((pathlib.Path(__file__).resolve().parents[2] / "proxy" / "examples").glob("*.yaml"))
+    first = str(examples[0])
+    return [*(["check", str(x)] for x in examples), ["test", "-c", first],
+            ["explain", "-c", first, "GET", "https://pypi.org/simple/"], ["ca", "bundle", "-c", first]]
+
+
+def run_commands(rig: Rig, args, tally: Tally, until: float) -> None:
+    """Every allocation of a command by itself, and every call: quick, as nothing else has to be started."""
+    left = commands()
+    for number, command in enumerate(left):
+        end = time.monotonic() + (until - time.monotonic()) / (len(left) - number)
+        run_phase(rig, "command " + " ".join(command), args, tally, end, lambda f: rig.command_once(command, f))
+
+
+def run_phase(rig: Rig, phase: str, args, tally: Tally, until: float, step=None) -> None:
+    step = step or {"start": rig.start_once, "traffic": rig.traffic_once, "stop": rig.stop_once}[phase]
     rng = random.Random(args.seed)
     step(None)
     counts = rig.counts
-    todo = cases(counts, args.full, args.only, rng)
+    todo = cases(counts, rig.stacks, args.full, args.only, rng)
+    part, parts = map(int, args.part.split("/"))
+    todo = todo[part - 1::parts]
     began, done = time.monotonic(), 0
     for fault in todo:
         if time.monotonic() > until:
@@ -79,13 +115,14 @@ def run_phase(rig: Rig, phase: str, args, tally: Tally, until: float) -> None:
 def main() -> int:
     p = argparse.ArgumentParser()
     p.add_argument("--full", action="store_true")
-    p.add_argument("--only", default="")
+    p.add_argument("--part", default="1/1", help="3/8: the third eighth of the cases, of one seed")
+    p.add_argument("--only", default="", help="functions; alloc:libcrypto: allocations of one library")
     p.add_argument("--phase", action="append")
     p.add_argument("--seed", type=int, default=int(time.time()))
     p.add_argument("--seconds", type=float, default=0, help="stop after that long; cases are in random order")
     p.add_argument("-v", "--verbose", action="store_true")
     args = p.parse_args()
-    phases = args.phase or ["start", "traffic", "stop"]
+    phases = args.phase or ["command", "start", "traffic", "stop"]
     tally = Tally()
     print(f"seed {args.seed}")
     with tempfile.TemporaryDirectory(prefix="stile-torture-") as tmp:
@@ -93,7 +130,8 @@ def main() -> int:
         try:
             for i, phase in enumerate(phases):
                 left = args.seconds / len(phases) if args.seconds else 10 ** 9
-                run_phase(rig, phase, args, tally, time.monotonic() + left)
+                run = run_commands if phase == "command" else lambda *a, p=phase: run_phase(a[0], p, *a[1:])
+                run(rig, args, tally, time.monotonic() + left)
                 rig.end()
         finally:
             rig.close()

@@ -1,22 +1,22 @@
 # Failing system calls and failing allocations (tests/README.md, "Torture").
-#   make torture               a sample of the system calls of a running stile, each made to fail
+#   make torture               a sample of the system calls and allocations of stile, each made to fail
 #   make torture FULL=1        every call; SECONDS=60 stops after that long
 #   make torture-asan          the same under AddressSanitizer
 
 FULL    ?=
 SECONDS ?= 0
 TFLAGS  ?=
-TORTURE_SO  = $(BUILD)/torture/fail.so
+TORTURE_SO  = $(BUILD)/torture/fail.so $(BUILD)/torture/fail_alloc.so
 IS_ASAN     = $(findstring -fsanitize=address,$(OPT))
 
-$(TORTURE_SO): tests/torture/fail.c tests/torture/fail.h
+$(TORTURE_SO): $(BUILD)/torture/%.so: tests/torture/%.c tests/torture/fail.h
 	@mkdir -p $(@D)
 	@echo "  CC $<"
 	$(Q)$(CC) $(CPPFLAGS) -std=c17 -O1 -g -Wall -Wextra -Werror -fPIC -shared -o $@ $< -ldl
 
 .PHONY: torture torture-asan
 torture: test-deps all $(TORTURE_SO)
-	@STILE=$(abspath $(BUILD)/stile) FAIL=$(abspath $(TORTURE_SO)) \
+	@STILE=$(abspath $(BUILD)/stile) FAIL=$(abspath $(firstword $(TORTURE_SO))) \
 		LIBASAN=$(if $(IS_ASAN),$(shell $(CC) -print-file-name=libasan.so)) \
 		$(PYTHON) tests/torture/run.py $(if $(FULL),--full) --seconds $(SECONDS) $(TFLAGS)
 torture-asan:
