@@ -143,9 +143,18 @@ class Rig:
             for _ in range(2):
                 self.exchange(None)
                 self.after(None)
-            time.sleep(0.3)  # what is closing has closed; compared from here on
-            self.baseline = self.descriptors()
+            self.baseline = self.settled_descriptors()
         return self.stile
+
+    def settled_descriptors(self) -> dict[str, int]:
+        """Once nothing has closed for longer than a client's last bytes are waited for (2 s)."""
+        seen, since = self.descriptors(), time.monotonic()
+        while time.monotonic() - since < 2.2:
+            time.sleep(0.1)
+            now = self.descriptors()
+            if now != seen:
+                seen, since = now, time.monotonic()
+        return seen
 
     def begin_anew(self) -> None:
         """After a finding: what stands now is of no use."""
