@@ -106,7 +106,7 @@
 #define LIMIT_MS_ATTEMPT_DELAY	 250   /* RFC 8305 section 8, Connection Attempt Delay */
 #define LIMIT_MS_CONFIG_READ	 2000  /* a configuration that comes through a pipe */
 #define LIMIT_MS_RESOLUTION_WAIT 50    /* RFC 8305 section 8, Resolution Delay */
-#define LIMIT_LINGER_BYTES	 262144
+#define LIMIT_LINGER_BYTES	 4194304 /* of a refused upload that are dropped before it is held up */
 
 /* DNS. */
 #define LIMIT_DNS_ADDRESSES  32	  /* judged per name */

@@ -2,14 +2,15 @@
 # Installs the Debian packages that stile needs, if any is missing: `build` for compiling, `test` for
 # the test suite, `lint` for the linters, `bench` for the peers that `make bench` races against, `fuzz`
 # for the fuzzers. Asks for root (sudo) only when there is something to install. `test` also fetches the
-# packages of tests/clients/node into build/, as tests fetch nothing.
+# packages of tests/clients/node into build/ and the modules of tests/clients/go, and compiles these once,
+# as tests fetch nothing.
 set -eu
 
 build="gcc make pkg-config libc6-dev libevent-dev libssl-dev libyaml-dev libc-ares-dev libnghttp2-dev
  libjansson-dev libpsl-dev libseccomp-dev bubblewrap ca-certificates"
 test="libcmocka-dev python3 python3-pytest python3-pytest-xdist python3-requests python3-aiohttp
  python3-cryptography python3-yaml python3-h11 python3-h2 python3-grpcio nghttp2-client curl wget git nodejs
- default-jdk-headless golang-go
+ default-jdk-headless golang-go chromium libnss3-tools fonts-dejavu-core
  python3-websockets node-ws node-https-proxy-agent npm
  python3-httpx python3-pip openssl iproute2 strace procps tinyproxy-bin util-linux man-db"
 demo="python3 python3-cryptography curl"
@@ -59,8 +60,18 @@ fetch_node() {
 		echo "stile: tests/clients/node was not fetched" >&2
 }
 
+fetch_go() {
+	command -v go >/dev/null || return 0
+	(cd "$(dirname "$0")/clients/go" &&
+		export GOFLAGS=-mod=readonly GOTOOLCHAIN=local GOWORK=off
+		GOPROXY=off go list -deps . >/dev/null 2>&1 && exit 0
+		echo "fetching the modules of tests/clients/go"
+		go mod download && go build -o /dev/null .) ||
+		echo "stile: tests/clients/go was not fetched" >&2
+}
+
 fetch() {
-	case " $* " in *" test "*) fetch_node ;; esac
+	case " $* " in *" test "*) fetch_node; fetch_go ;; esac
 }
 
 if [ -z "$missing" ]; then

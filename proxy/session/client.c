@@ -245,12 +245,16 @@ void client_end(struct client *c)
 	linger(c);
 }
 
+/* Whoever sends more than is dropped is held up until the timer, not cut off: a client whose writes
+ * fail gives up before it has read the answer. */
 static void linger_on(struct client *c)
 {
 	c->lingered += stream_data(c->s).n;
 	stream_consume(c->s, stream_data(c->s).n);
-	if (stream_at_eof(c->s) || c->lingered > LIMIT_LINGER_BYTES)
+	if (stream_at_eof(c->s))
 		client_close(c, REASON_NONE, NULL);
+	else if (c->lingered > LIMIT_LINGER_BYTES)
+		stream_pause(c->s);
 }
 
 void client_answer(struct client *c, const struct reply *r, bool keep)

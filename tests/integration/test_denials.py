@@ -234,6 +234,44 @@ def test_an_origin_cannot_pass_for_us(explaining):
     assert r.get("proxy-status") is None
 
 
+# A refused upload
+
+
+@pytest.fixture(params=["clear", "tls"])
+def upload(proxy, origin, request):
+    """A client that has said that it will send 64 MiB to where it may not."""
+    tls = request.param == "tls"
+    c, port = (proxy.tunnel(), origin.tls) if tls else (proxy.client(), origin.plain)
+    with c:
+        target = "/no/a" if tls else f"http://origin.test:{port}/no/a"
+        c.send(f"POST {target} HTTP/1.1\r\nHost: origin.test:{port}\r\nContent-Length: {64 << 20}\r\n\r\n".encode())
+        yield c
+
+
+def test_what_sends_before_it_reads_is_answered(upload):
+    """A program whose write fails gives up, and does not read what it was told."""
+    for _ in range(48):
+        upload.send(bytes(1 << 16))  # 3 MiB
+    check_refusal(upload.response(), 403, "denied_by_rule")
+    assert upload.at_end()
+
+
+def test_what_sends_without_end_is_held_up_and_then_cut(upload):
+    """Beyond some megabytes it is not read, and after two seconds not waited for. Until then nothing fails."""
+    begun = time.monotonic()
+    upload.sock.settimeout(0.5)
+    with pytest.raises(TimeoutError):
+        for _ in range(1024):
+            upload.send(bytes(1 << 16))
+    upload.sock.settimeout(30)
+    assert time.monotonic() - begun < 2
+    check_refusal(upload.response(), 403, "denied_by_rule")
+    with pytest.raises(OSError):
+        for _ in range(1024):
+            upload.send(bytes(1 << 16))
+    assert time.monotonic() - begun > 1.5
+
+
 # What people see
 
 
