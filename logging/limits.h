@@ -45,6 +45,7 @@
 #define LIMIT_MS_H2_REFUSED	  1000 /* an origin's connection that refused a stream gets no other */
 #define LIMIT_H2_RETRY_BODY	  65536 /* of a request's body, kept until the origin answers */
 #define LIMIT_MS_H2_TICK	  2000	/* how often that is looked at while there are streams */
+#define LIMIT_H2_LATE_FRAME_BYTES 1024	/* what a frame counts at least, of LIMIT_LINGER_BYTES */
 /* Requests that wait for what another one's TLS settles on, instead of dialling for themselves. */
 #define LIMIT_MS_SHARE_UNKNOWN 250    /* of an origin of which nothing is known */
 #define LIMIT_MS_SHARE	       1000   /* of one that spoke HTTP/2 not long ago: */

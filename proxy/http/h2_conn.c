@@ -370,6 +370,16 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
 	}
 }
 
+/* Section 8.1: the answer is whole, the rest of the request is not wanted. But there are clients
+ * that read no answer before they have sent all, and take no notice of a reset behind its end: so
+ * some is taken and dropped first. A frame costs something, however little is in it. */
+static void take_late(struct h2_stream *s, size_t n)
+{
+	s->in_late += n > LIMIT_H2_LATE_FRAME_BYTES ? n : LIMIT_H2_LATE_FRAME_BYTES;
+	if (s->in_late > LIMIT_LINGER_BYTES)
+		reset_stream(s->conn, s->id, NGHTTP2_NO_ERROR);
+}
+
 static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *p, size_t n,
 		   void *arg)
 {
@@ -379,11 +389,8 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
 	(void)flags;
 	if (s) {
 		s->in_total += n;
-		/* Section 8.1: the answer is whole, the rest of the request is not wanted. Not
-		 * before it comes: a client that still waits for its 100 takes that for no answer.
-		 */
 		if (c->server && s->out_sent && !s->connected)
-			reset_stream(c, id, NGHTTP2_NO_ERROR);
+			take_late(s, n);
 		if (!s->got_final)
 			s->bad_sequence = true;
 		if (s->expects && s->in_total > s->in_expected)

@@ -42,6 +42,7 @@ struct h2_stream {
 	uint32_t reset_code;  /* of RST_STREAM or GOAWAY */
 	uint64_t in_expected; /* Content-Length; h2_stream_expect */
 	uint64_t in_total;
+	uint64_t in_late;	/* that came after all of the answer was sent */
 	uint64_t interim_bytes; /* of heads, unfolded */
 	bool expects;
 	bool is_ready;

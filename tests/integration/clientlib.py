@@ -61,3 +61,9 @@ class GoOrigin:
         finally:
             self.proc.kill()
             self.proc.stdout.close()
+
+
+def build_java(folder: pathlib.Path) -> list[str]:
+    """The command of tests/clients/java."""
+    run(tool("javac"), "-d", folder, CLIENTS / "java" / "Client.java", timeout=BUILD_TIMEOUT)
+    return [tool("java"), "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", str(folder), "Client"]

@@ -412,14 +412,37 @@ def test_padding(proxy):
     fault(proxy, since, "rate_limited", "padding")
 
 
+@pytest.mark.parametrize("path, status", [("/no/x", 403), ("/early?status=401", 401)])
+def test_what_sends_all_before_it_reads_is_answered(proxy, path, status):
+    """There are clients that hear of no reset behind the end of an answer, and wait for ever for a window."""
+    with H2(proxy) as c:
+        i = c.ask("POST", path, body=b"", end=False)
+        while not c.answers[i].done:
+            assert c.read()
+        left = 3 << 20
+        while left > 0:
+            while (n := min(left, c.h2.local_flow_control_window(i), 16384)) <= 0:
+                assert c.read()
+            c.h2.send_data(i, bytes(n), end_stream=n == left)
+            c.flush()
+            left -= n
+        assert (c.answers[i].status, c.answers[i].reset) == (status, None)
+        assert c.get("/ok").status == 200
+
+
 def test_data_for_a_stream_that_was_reset(proxy):
-    """A window of it may be on its way, not more."""
+    """Behind a refusal some is taken and dropped, by bytes and by frames; then a window of it may be on its way, not
+    more."""
     since = proxy.mark()
     with H2(proxy) as c:
         i = c.ask("POST", "/no/x", end=False, body=b"x")
         while not c.answers[i].done:
             assert c.read()
-            c.send(frame(DATA, 0, i, b"x"))
+        assert c.answers[i].reset is None
+        flood(c, frame(DATA, 0, i, b"x") * 100, 50)
+        while c.answers[i].reset is None:
+            assert c.read()
+        assert c.answers[i].reset == 0
         flood(c, frame(DATA, 0, i) * 100, 10)
         assert c.get("/ok").status == 200
         flood(c, frame(DATA, 0, i) * 100, 200)
