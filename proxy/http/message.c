@@ -114,6 +114,13 @@ bool request_has_odd_body(const struct request *r)
 	       (method_is_safe(r->method) || str_eq(r->method, STR("DELETE")));
 }
 
+bool request_is_git(const struct request *r)
+{
+	const struct field *agent = fields_get(&r->fields, STR("user-agent"));
+
+	return agent && agent->value.n > 4 && str_eq(str_head(agent->value, 4), STR("git/"));
+}
+
 void request_add_target(const struct url *u, struct str extra, struct strbuf *out)
 {
 	url_add_target(u, out);

@@ -92,6 +92,10 @@ void fields_clear(struct fields *f);
  * request? Then no next request may follow. */
 bool request_has_odd_body(const struct request *r);
 
+/* Does it say that git asks? Two things are done otherwise for it, none of them a decision: the
+ * form of our own answers, and which HTTP it is offered. */
+bool request_is_git(const struct request *r);
+
 bool method_is_safe(struct str method);	      /* RFC 9110 section 9.2.1 */
 bool method_is_idempotent(struct str method); /* section 9.2.2 */
 

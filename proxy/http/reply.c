@@ -135,11 +135,7 @@ static bool prefers_text(struct str accept)
 
 struct str reply_accept(const struct request *q)
 {
-	const struct field *agent = fields_get(&q->fields, STR("user-agent"));
-
-	if (agent && agent->value.n > 4 && str_eq(str_head(agent->value, 4), STR("git/")))
-		return STR("text/plain");
-	return q->accept;
+	return request_is_git(q) ? STR("text/plain") : q->accept;
 }
 
 /* ---- the body ---- */

@@ -13,6 +13,11 @@
 /* What we speak inside; the wire format of RFC 7301. A client that offers http/1.0 alone (curl
  * --http1.0) is answered in it. */
 static const struct str ALPN = {"\x02h2\x08http/1.1\x08http/1.0", 21};
+/* For git, whose CONNECT says who it is. Before 2.44 it may stand still for ever in a push that is
+ * larger than http.postBuffer: libcurl asks once more for a body that was whole, as it does in
+ * HTTP/2 on a busy machine, and git then waits for its own other half, which waits for the answer.
+ * One request at a time has little of HTTP/2. */
+static const struct str ALPN_GIT = {"\x08http/1.1\x08http/1.0", 18};
 
 static void on_leaf(void *arg, struct leaf *leaf, const struct err *why)
 {
@@ -29,7 +34,8 @@ static void on_leaf(void *arg, struct leaf *leaf, const struct err *why)
 		client_close(c, REASON_INTERNAL_ERROR, why->text);
 		return;
 	}
-	r = signer_server_new(c->worker->signer, leaf, ALPN, &ssl, &e);
+	r = signer_server_new(c->worker->signer, leaf,
+			      request_is_git(&c->request) ? ALPN_GIT : ALPN, &ssl, &e);
 	leaf_unref(leaf);
 	if (r < 0) {
 		client_close(c, REASON_INTERNAL_ERROR, e.text);

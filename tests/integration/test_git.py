@@ -54,7 +54,8 @@ def head(tree) -> str:
 
 
 def test_a_large_push_and_a_shallow_clone(way, server, repository, tmp_path):
-    """25 MB, beyond http.postBuffer: in chunks, of no length that anybody knows before."""
+    """25 MB, beyond http.postBuffer: in chunks, of no length that anybody knows before. And not in HTTP/2, in which git
+    before 2.44 now and then waits for itself (proxy/session/intercept.c)."""
     url, size, since = repository("yes"), 25 * 1000 * 1000, len(way.records())
     tree = work_tree(tmp_path / "work", size)
     through(way, tree, "push", "-q", url, "main")
@@ -72,16 +73,15 @@ def test_a_large_push_and_a_shallow_clone(way, server, repository, tmp_path):
 
     ends = [r for r in way.records()[since:] if r["event"] == "request.end"]
     assert {r["status"] for r in ends} == {200} and not [r for r in ends if "error" in r]
+    assert {r["http"] for r in ends} == {"1.1"}
     assert max(r["bytes_out"] for r in ends) > size and max(r["bytes_in"] for r in ends) > size
 
 
 def test_a_push_that_expects_100(way, server, repository, tmp_path):
     url = repository("yes")
     tree = work_tree(tmp_path / "work", 3 * MIB)
-    since = len(way.records())
-    through(way, tree, "-c", "http.version=HTTP/1.1", "-c", "http.extraHeader=Expect: 100-continue", "push", "-q", url, "main")
+    through(way, tree, "-c", "http.extraHeader=Expect: 100-continue", "push", "-q", url, "main")
     assert "100-continue" in [h.get("Expect") for h in server.posts("git-receive-pack")]
-    assert {r["http"] for r in way.records()[since:] if "http" in r} == {"1.1"}
     assert git(server.root / url[len(server.base) + 1:], "rev-parse", "main") == head(tree)
 
 
