@@ -3,38 +3,14 @@
  * and reset streams without a word, where a request has to be answered and recorded; h2_read.c is
  * as strict, for all of it. The callbacks note what came, and nothing more.
  */
-#include "proxy/http/h2_conn.h"
-
 #include <malloc.h>
-#include <nghttp2/nghttp2.h>
 #include <openssl/crypto.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "logging/limits.h"
-#include "proxy/http/h2_flood.h"
-
-TAILQ_HEAD(streams, h2_stream);
-
-struct h2_conn {
-	/* owned */
-	nghttp2_session *session;
-	void *queue_room; /* until nghttp2 takes it */
-	struct streams all, ready;
-	/* plain */
-	bool server;
-	bool ended; /* nothing more is read */
-	bool got_settings;
-	bool failed; /* a GOAWAY that says why was sent, or memory is out */
-	size_t n;
-	size_t out_total; /* bytes that wait in all streams */
-	int32_t last_id;  /* the newest that the peer opened */
-	int64_t now_us, head_since_us;
-	struct h2_flood flood;
-	struct h2_frames frames;
-	struct err fault;
-};
+#include "proxy/http/h2_internal.h"
 
 static nghttp2_session_callbacks *callbacks;
 static nghttp2_option *options;
@@ -62,24 +38,22 @@ static int kill_conn(struct h2_conn *c, enum reason why, const char *text)
 	return NGHTTP2_ERR_CALLBACK_FAILURE;
 }
 
-/* What has to be said cannot be put into words: only the end of the connection tells the peer. */
-static void out_of_memory(struct h2_conn *c)
+void h2_conn_out_of_memory(struct h2_conn *c)
 {
 	if (c->fault.reason == REASON_NONE)
 		(void)err_reason(&c->fault, REASON_INTERNAL_ERROR, "HTTP/2: out of memory");
 	c->ended = c->failed = true;
 }
 
-/* Of a call of nghttp2 whose other failures mean that the stream is over. */
-static void said(struct h2_conn *c, int rc)
+void h2_conn_said(struct h2_conn *c, int rc)
 {
 	if (rc == NGHTTP2_ERR_NOMEM)
-		out_of_memory(c);
+		h2_conn_out_of_memory(c);
 }
 
-static void reset_stream(struct h2_conn *c, int32_t id, uint32_t code)
+void h2_conn_reset_stream(struct h2_conn *c, int32_t id, uint32_t code)
 {
-	said(c, nghttp2_submit_rst_stream(c->session, NGHTTP2_FLAG_NONE, id, code));
+	h2_conn_said(c, nghttp2_submit_rst_stream(c->session, NGHTTP2_FLAG_NONE, id, code));
 }
 
 static int count_control(struct h2_conn *c, const char *text)
@@ -94,146 +68,6 @@ static int count_reset(struct h2_conn *c)
 		       : kill_conn(c, REASON_RATE_LIMITED, "too many streams were reset");
 }
 
-/* ---- queues ---- */
-
-static size_t queued(const struct h2_queue *q)
-{
-	return q->end - q->start;
-}
-
-static void queue_clear(struct h2_queue *q)
-{
-	free(q->mem);
-	*q = (struct h2_queue){0};
-}
-
-static int queue_add(struct h2_queue *q, const void *p, size_t n)
-{
-	size_t used = queued(q), cap = q->cap ? q->cap : 4096;
-	char *grown;
-
-	if (n == 0)
-		return 0;
-	if (q->end + n > q->cap && q->start > 0) {
-		memmove(q->mem, q->mem + q->start, used);
-		q->start = 0;
-		q->end = used;
-	}
-	while (cap < used + n)
-		cap *= 2;
-	if (cap != q->cap) {
-		grown = realloc(q->mem, cap);
-		if (!grown)
-			return -1;
-		q->mem = grown;
-		q->cap = cap;
-	}
-	memcpy(q->mem + q->end, p, n);
-	q->end += n;
-	return 0;
-}
-
-static void queue_take(struct h2_queue *q, size_t n)
-{
-	q->start += n;
-	if (q->start == q->end)
-		queue_clear(q);
-}
-
-/* ---- streams ---- */
-
-static void news(struct h2_stream *s)
-{
-	if (s->is_ready)
-		return;
-	s->is_ready = true;
-	TAILQ_INSERT_TAIL(&s->conn->ready, s, next);
-}
-
-static struct h2_stream *add_stream(struct h2_conn *c, int32_t id)
-{
-	struct h2_stream *s = calloc(1, sizeof(*s));
-
-	if (!s)
-		return NULL;
-	s->conn = c;
-	s->id = id;
-	TAILQ_INSERT_TAIL(&c->all, s, all);
-	c->n++;
-	return s;
-}
-
-static void free_head(struct h2_head *h)
-{
-	if (!h)
-		return;
-	h2_head_clear(h);
-	free(h);
-}
-
-/* Room came back: those that wait for it hear so. */
-static void sent_some(struct h2_conn *c, struct h2_stream *s, size_t n)
-{
-	bool was_full = c->out_total + LIMIT_H2_STREAM_OUT_BYTES > LIMIT_H2_CONN_OUT_BYTES;
-	struct h2_stream *other;
-
-	c->out_total -= n;
-	if (s && s->out_wanted && queued(&s->out) <= LIMIT_H2_STREAM_OUT_BYTES / 2) {
-		s->out_wanted = false;
-		news(s);
-	}
-	if (!was_full)
-		return;
-	TAILQ_FOREACH(other, &c->all, all)
-	if (other->out_wanted && other != s) {
-		other->out_wanted = false;
-		news(other);
-	}
-}
-
-static void drop_out(struct h2_stream *s)
-{
-	size_t n = queued(&s->out);
-
-	queue_clear(&s->out);
-	if (n > 0)
-		sent_some(s->conn, NULL, n);
-}
-
-void h2_stream_free(struct h2_stream *s)
-{
-	struct h2_conn *c;
-	struct h2_head *h;
-
-	if (!s)
-		return;
-	c = s->conn;
-	if (!s->closed) {
-		(void)nghttp2_session_set_stream_user_data(c->session, s->id, NULL);
-		reset_stream(c, s->id,
-			     c->server && s->out_sent ? NGHTTP2_NO_ERROR : NGHTTP2_CANCEL);
-	}
-	if (queued(&s->in) > 0)
-		said(c, nghttp2_session_consume_connection(c->session, queued(&s->in)));
-	drop_out(s);
-	TAILQ_REMOVE(&c->all, s, all);
-	if (s->is_ready)
-		TAILQ_REMOVE(&c->ready, s, next);
-	c->n--;
-	queue_clear(&s->in);
-	while ((h = h2_stream_take_head(s)))
-		free_head(h);
-	free_head(s->arriving);
-	free_head(s->trailers);
-	h2_fields_clear(&s->end);
-	free(s);
-}
-
-static struct h2_stream *stream_of(nghttp2_session *session, int32_t id)
-{
-	return nghttp2_session_get_stream_user_data(session, id);
-}
-
 /* ---- what comes: callbacks ---- */
 
 static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
@@ -245,9 +79,9 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
 		return 0;
 	c->head_since_us = c->now_us;
 	h2_flood_head(&c->flood);
-	s = stream_of(session, frame->hd.stream_id);
+	s = h2_stream_of(session, frame->hd.stream_id);
 	if (!s && c->server && frame->headers.cat == NGHTTP2_HCAT_REQUEST) {
-		s = add_stream(c, frame->hd.stream_id);
+		s = h2_stream_add(c, frame->hd.stream_id);
 		if (!s)
 			return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 		c->last_id = frame->hd.stream_id;
@@ -256,7 +90,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
 	if (!s)
 		return 0;
 	s->got_any = true;
-	free_head(s->arriving);
+	h2_head_free(s->arriving);
 	s->arriving = calloc(1, sizeof(*s->arriving));
 	return s->arriving ? 0 : NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 }
@@ -275,7 +109,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 	if (!h2_flood_field(&c->flood, name_n + value_n + 32))
 		return kill_conn(c, REASON_HEAD_TOO_LARGE,
 				 "a head that unfolds far beyond its bound");
-	s = stream_of(session, frame->hd.stream_id);
+	s = h2_stream_of(session, frame->hd.stream_id);
 	if (s && s->arriving)
 		h2_head_add(s->arriving, str_from(name, name_n), str_from(value, value_n));
 	return 0;
@@ -293,7 +127,7 @@ static bool is_interim(const struct h2_head *h)
 static int bad_section(struct h2_conn *c, struct h2_stream *s, struct h2_head *h)
 {
 	s->bad_sequence = true;
-	free_head(h);
+	h2_head_free(h);
 	return count_control(c, "too many field sections on a stream");
 }
 
@@ -331,7 +165,7 @@ static void take_end(struct h2_stream *s)
 static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
 {
 	struct h2_conn *c = arg;
-	struct h2_stream *s = stream_of(session, frame->hd.stream_id);
+	struct h2_stream *s = h2_stream_of(session, frame->hd.stream_id);
 	bool end = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
 	size_t n;
 	int rc;
@@ -344,7 +178,7 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
 		rc = take_section(c, s, end);
 		if (end)
 			take_end(s);
-		news(s);
+		h2_stream_news(s);
 		return rc;
 	case NGHTTP2_DATA:
 		n = frame->hd.length > frame->data.padlen ? frame->hd.length - frame->data.padlen
@@ -355,7 +189,7 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
 			return kill_conn(c, REASON_RATE_LIMITED, "too much padding");
 		if (s && end) {
 			take_end(s);
-			news(s);
+			h2_stream_news(s);
 		}
 		return 0;
 	case NGHTTP2_RST_STREAM:
@@ -377,14 +211,14 @@ static void take_late(struct h2_stream *s, size_t n)
 {
 	s->in_late += n > LIMIT_H2_LATE_FRAME_BYTES ? n : LIMIT_H2_LATE_FRAME_BYTES;
 	if (s->in_late > LIMIT_LINGER_BYTES)
-		reset_stream(s->conn, s->id, NGHTTP2_NO_ERROR);
+		h2_conn_reset_stream(s->conn, s->id, NGHTTP2_NO_ERROR);
 }
 
 static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *p, size_t n,
 		   void *arg)
 {
 	struct h2_conn *c = arg;
-	struct h2_stream *s = stream_of(session, id);
+	struct h2_stream *s = h2_stream_of(session, id);
 
 	(void)flags;
 	if (s) {
@@ -395,19 +229,19 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
 			s->bad_sequence = true;
 		if (s->expects && s->in_total > s->in_expected)
 			s->bad_length = true;
-		news(s);
+		h2_stream_news(s);
 	}
 	if (s && !s->bad_length && !s->bad_sequence && !s->no_memory)
-		s->no_memory = queue_add(&s->in, p, n) < 0;
+		s->no_memory = h2_queue_add(&s->in, p, n) < 0;
 	/* Nobody will take it: the connection's window must not run dry for that. */
 	if (!s || s->bad_length || s->bad_sequence || s->no_memory)
-		said(c, nghttp2_session_consume_connection(c->session, n));
+		h2_conn_said(c, nghttp2_session_consume_connection(c->session, n));
 	return 0;
 }
 
 static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *arg)
 {
-	struct h2_stream *s = stream_of(session, id);
+	struct h2_stream *s = h2_stream_of(session, id);
 
 	(void)arg;
 	if (!s)
@@ -415,8 +249,8 @@ static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, 
 	s->closed = true;
 	s->reset = code != NGHTTP2_NO_ERROR || !s->got_end;
 	s->reset_code = code;
-	drop_out(s);
-	news(s);
+	h2_stream_drop_out(s);
+	h2_stream_news(s);
 	return 0;
 }
 
@@ -438,11 +272,11 @@ static int on_invalid_frame(nghttp2_session *session, const nghttp2_frame *frame
 static int on_frame_sent(nghttp2_session *session, const nghttp2_frame *frame, void *arg)
 {
 	struct h2_conn *c = arg;
-	struct h2_stream *s = stream_of(session, frame->hd.stream_id);
+	struct h2_stream *s = h2_stream_of(session, frame->hd.stream_id);
 
 	switch (frame->hd.type) {
 	case NGHTTP2_DATA:
-		h2_flood_sent_data(&c->flood, s && queued(&s->out) > 0 &&
+		h2_flood_sent_data(&c->flood, s && h2_queued(&s->out) > 0 &&
 						      frame->hd.length < LIMIT_H2_DATA_CUT);
 		break;
 	case NGHTTP2_RST_STREAM:
@@ -471,7 +305,7 @@ static int on_frame_sent(nghttp2_session *session, const nghttp2_frame *frame, v
 	}
 	if (s && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) {
 		s->out_sent = true;
-		news(s);
+		h2_stream_news(s);
 	}
 	return 0;
 }
@@ -479,7 +313,7 @@ static int on_frame_sent(nghttp2_session *session, const nghttp2_frame *frame, v
 static int on_frame_not_sent(nghttp2_session *session, const nghttp2_frame *frame, int code,
 			     void *arg)
 {
-	struct h2_stream *s = stream_of(session, frame->hd.stream_id);
+	struct h2_stream *s = h2_stream_of(session, frame->hd.stream_id);
 
 	if (!s || frame->hd.type != NGHTTP2_HEADERS)
 		return 0;
@@ -492,55 +326,9 @@ static int on_frame_not_sent(nghttp2_session *session, const nghttp2_frame *fram
 			: NGHTTP2_INTERNAL_ERROR;
 	/* An answer's head or trailers that could not be sent: nothing else would end it. */
 	if (((struct h2_conn *)arg)->server)
-		reset_stream(arg, s->id, NGHTTP2_INTERNAL_ERROR);
-	news(s);
+		h2_conn_reset_stream(arg, s->id, NGHTTP2_INTERNAL_ERROR);
+	h2_stream_news(s);
 	return 0;
-}
-
-static int reset_cut(struct h2_stream *s)
-{
-	return nghttp2_submit_rst_stream(s->conn->session, NGHTTP2_FLAG_NONE, s->id,
-					 s->connected ? NGHTTP2_CANCEL : NGHTTP2_INTERNAL_ERROR);
-}
-
-static ssize_t on_read(nghttp2_session *session, int32_t id, uint8_t *buf, size_t length,
-		       uint32_t *flags, nghttp2_data_source *source, void *arg)
-{
-	struct h2_conn *c = arg;
-	struct h2_stream *s = stream_of(session, id);
-	size_t n;
-
-	(void)source;
-	if (!s)
-		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-	n = queued(&s->out) < length ? queued(&s->out) : length;
-	if (n > 0)
-		memcpy(buf, s->out.mem + s->out.start, n);
-	queue_take(&s->out, n);
-	sent_some(c, s, n);
-	if (queued(&s->out) > 0)
-		return (ssize_t)n;
-	if (s->out_done) {
-		*flags |= NGHTTP2_DATA_FLAG_EOF;
-		if (s->end.n > 0) {
-			nghttp2_nv nv[LIMIT_HEAD_FIELDS];
-			size_t k = 0;
-
-			for (; k < s->end.n && k < LIMIT_HEAD_FIELDS; k++)
-				nv[k] = (nghttp2_nv){
-					.name = (uint8_t *)(uintptr_t)s->end.v[k].name.p,
-					.value = (uint8_t *)(uintptr_t)s->end.v[k].value.p,
-					.namelen = s->end.v[k].name.n,
-					.valuelen = s->end.v[k].value.n};
-			if (nghttp2_submit_trailer(session, id, nv, k) != 0)
-				return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-			*flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
-		}
-		return (ssize_t)n;
-	}
-	if (n == 0 && s->out_cut && reset_cut(s) < 0)
-		return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-	return n > 0 ? (ssize_t)n : NGHTTP2_ERR_DEFERRED;
 }
 
 /* ---- birth and death ---- */
@@ -916,160 +704,4 @@ int h2_conn_takes_connect(struct h2_conn *c)
 int64_t h2_conn_head_since_us(const struct h2_conn *c)
 {
 	return c->head_since_us;
-}
-
-/* ---- a stream ---- */
-
-static nghttp2_nv *make_nv(const struct h2_fields *f)
-{
-	nghttp2_nv *nv = calloc(f->n ? f->n : 1, sizeof(*nv));
-
-	for (size_t i = 0; nv && i < f->n; i++)
-		nv[i] = (nghttp2_nv){
-			.name = (uint8_t *)(uintptr_t)f->v[i].name.p,
-			.value = (uint8_t *)(uintptr_t)f->v[i].value.p,
-			.namelen = f->v[i].name.n,
-			.valuelen = f->v[i].value.n,
-			.flags = f->v[i].secret ? NGHTTP2_NV_FLAG_NO_INDEX : NGHTTP2_NV_FLAG_NONE,
-		};
-	return nv;
-}
-
-struct h2_stream *h2_stream_open(struct h2_conn *c, const struct h2_fields *head, bool body)
-{
-	nghttp2_data_provider data = {.read_callback = on_read};
-	nghttp2_nv *nv = make_nv(head);
-	struct h2_stream *s = nv ? add_stream(c, 0) : NULL;
-
-	h2_flood_opened(&c->flood);
-	if (s) {
-		s->id = nghttp2_submit_request(c->session, NULL, nv, head->n, body ? &data : NULL,
-					       s);
-		if (s->id < 0) {
-			s->closed = true;
-			h2_stream_free(s);
-			s = NULL;
-		}
-	}
-	free(nv);
-	return s;
-}
-
-int h2_stream_interim(struct h2_stream *s, const struct h2_fields *head)
-{
-	nghttp2_nv *nv;
-	int rc;
-
-	if (s->closed)
-		return 0;
-	nv = make_nv(head);
-	rc = nv ? nghttp2_submit_headers(s->conn->session, NGHTTP2_FLAG_NONE, s->id, NULL, nv,
-					 head->n, NULL)
-		: -1;
-	free(nv);
-	return rc == 0 ? 0 : -1;
-}
-
-int h2_stream_respond(struct h2_stream *s, const struct h2_fields *head, bool body)
-{
-	nghttp2_data_provider data = {.read_callback = on_read};
-	nghttp2_nv *nv;
-	int rc;
-
-	if (s->closed)
-		return 0;
-	nv = make_nv(head);
-	rc = nv ? nghttp2_submit_response(s->conn->session, s->id, nv, head->n, body ? &data : NULL)
-		: -1;
-	free(nv);
-	return rc == 0 ? 0 : -1;
-}
-
-struct h2_head *h2_stream_take_head(struct h2_stream *s)
-{
-	struct h2_head *h = s->heads;
-
-	if (h)
-		s->heads = h->next;
-	return h;
-}
-
-void h2_stream_expect(struct h2_stream *s, uint64_t n)
-{
-	s->expects = true;
-	s->in_expected = n;
-	if (s->in_total > n || (s->got_end && s->in_total != n))
-		s->bad_length = true;
-}
-
-struct str h2_stream_data(const struct h2_stream *s)
-{
-	return str_from(s->in.mem ? s->in.mem + s->in.start : NULL, queued(&s->in));
-}
-
-void h2_stream_consume(struct h2_stream *s, size_t n)
-{
-	if (n == 0)
-		return;
-	queue_take(&s->in, n);
-	if (s->closed || s->got_end)
-		said(s->conn, nghttp2_session_consume_connection(s->conn->session, n));
-	else
-		said(s->conn, nghttp2_session_consume(s->conn->session, s->id, n));
-}
-
-size_t h2_stream_room(struct h2_stream *s)
-{
-	size_t used = queued(&s->out), total = s->conn->out_total;
-	size_t mine = used < LIMIT_H2_STREAM_OUT_BYTES ? LIMIT_H2_STREAM_OUT_BYTES - used : 0;
-	size_t all = total < LIMIT_H2_CONN_OUT_BYTES ? LIMIT_H2_CONN_OUT_BYTES - total : 0;
-
-	if (s->closed)
-		return 0;
-	/* Streams that are not taken from must not starve the others. */
-	if (used == 0 && all < LIMIT_H2_STREAM_OUT_MIN)
-		all = LIMIT_H2_STREAM_OUT_MIN;
-	if (mine < LIMIT_H2_STREAM_OUT_BYTES || all < LIMIT_H2_STREAM_OUT_BYTES)
-		s->out_wanted = true;
-	return mine < all ? mine : all;
-}
-
-int h2_stream_write(struct h2_stream *s, struct str data)
-{
-	if (s->closed)
-		return 0;
-	if (queue_add(&s->out, data.p, data.n) < 0)
-		return -1;
-	s->conn->out_total += data.n;
-	s->out_wanted = true; /* what did not fit now is not heard of otherwise */
-	said(s->conn, nghttp2_session_resume_data(s->conn->session, s->id));
-	return 0;
-}
-
-void h2_stream_connect(struct h2_stream *s)
-{
-	s->connected = true;
-	if (s->trailers)
-		s->bad_sequence = true;
-}
-
-void h2_stream_end(struct h2_stream *s, struct h2_fields *trailers)
-{
-	if (trailers) {
-		s->end = *trailers;
-		*trailers = (struct h2_fields){0};
-	}
-	s->out_done = true;
-	said(s->conn, nghttp2_session_resume_data(s->conn->session, s->id));
-}
-
-void h2_stream_cut(struct h2_stream *s)
-{
-	if (s->closed)
-		return;
-	s->out_cut = true;
-	if (queued(&s->out) == 0)
-		said(s->conn, reset_cut(s));
-	else
-		said(s->conn, nghttp2_session_resume_data(s->conn->session, s->id));
 }
