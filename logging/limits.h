@@ -100,6 +100,7 @@
 #define LIMIT_MS_TUNNEL_IDLE	 3600000
 #define LIMIT_MS_TUNNEL_LIFE	 86400000
 #define LIMIT_MS_LINGER		 2000
+#define LIMIT_MS_WEBSOCKET_END	 2000 /* a client's end is kept from an origin of HTTP/1.1 */
 #define LIMIT_MS_POOL_IDLE	 55000
 #define LIMIT_MS_LOG_WAIT	 5000  /* a start record not written by then: 503 */
 #define LIMIT_MS_DRAIN		 10000 /* shutdown: requests in flight may end */

@@ -269,9 +269,10 @@ static void on_timer(void *arg)
 		exchange_drive(x);
 		return;
 	}
-	if (x->state == EXCHANGE_RELAY)
-		exchange_relay_timed_out(x);
-	else if (!x->request_done && x->state == EXCHANGE_ANSWER && upstream_room(x->up) == 0)
+	if (x->state == EXCHANGE_RELAY) {
+		if (!exchange_relay_timed_out(x))
+			return;
+	} else if (!x->request_done && x->state == EXCHANGE_ANSWER && upstream_room(x->up) == 0)
 		(void)err_reason(&x->error, REASON_UPSTREAM_TIMEOUT,
 				 "the origin stopped taking the request's body");
 	else if (!x->request_done && x->state == EXCHANGE_ANSWER)
@@ -775,6 +776,10 @@ int exchange_pump_request(struct exchange *x)
 		}
 		if (done) {
 			x->request_done = true;
+			if (x->state == EXCHANGE_RELAY) {
+				exchange_relay_client_ended(x);
+				return 0;
+			}
 			/* Some servers merge trailers into the fields: what the rule does not let
 			 * the client bring there could come here. */
 			upstream_send_end(x->up, x->rule->client == RULE_CLIENT_PASS && !x->injected

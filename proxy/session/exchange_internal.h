@@ -51,6 +51,7 @@ struct exchange {
 	bool request_done; /* its body went upstream whole */
 	bool relayed;	   /* it became a WebSocket */
 	bool answer_done;  /* then: its origin has ended its way */
+	bool end_held;	   /* then: the client has, which its origin was not told yet */
 	bool answer_begun; /* a byte of an answer went downstream */
 	bool continued;	   /* 100 went downstream */
 	size_t resent;	   /* of `sent`, in a second attempt */
@@ -59,7 +60,7 @@ struct exchange {
 	struct ipaddr addr;
 	struct str up_tls_version, up_tls_alpn; /* static text */
 	uint64_t bytes_out, bytes_in;
-	int64_t begun_us, sent_us, relay_us;
+	int64_t begun_us, sent_us, relay_us, held_us;
 	struct record_ms ms;
 	struct err error;
 };
@@ -84,7 +85,8 @@ int exchange_relay_begin(struct exchange *x, const struct response *r,
 /* As far as both sides allow; each way ends by itself. */
 void exchange_relay_drive(struct exchange *x);
 void exchange_relay_arm(struct exchange *x);
-void exchange_relay_timed_out(struct exchange *x); /* x->error says of what */
+void exchange_relay_client_ended(struct exchange *x);
+bool exchange_relay_timed_out(struct exchange *x); /* true: it is over, x->error says of what */
 void exchange_relay_leave(struct exchange *x);	   /* no longer among worker->relays */
 
 #endif

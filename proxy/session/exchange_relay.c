@@ -18,18 +18,51 @@ static uint64_t life_left_ms(const struct exchange *x)
 
 void exchange_relay_arm(struct exchange *x)
 {
-	uint64_t idle = exchange_limits(x)->tunnel_idle_ms, left = life_left_ms(x);
+	uint64_t wait = exchange_limits(x)->tunnel_idle_ms, left = life_left_ms(x);
 
-	timer_arm(&x->timer, idle < left ? idle : left);
+	if (x->end_held) {
+		uint64_t held = (uint64_t)(loop_now_us(x->worker->loop) - x->held_us) / 1000;
+
+		wait = held < LIMIT_MS_WEBSOCKET_END ? LIMIT_MS_WEBSOCKET_END - held : 0;
+	}
+	timer_arm(&x->timer, wait < left ? wait : left);
 }
 
-void exchange_relay_timed_out(struct exchange *x)
+static void tell_end(struct exchange *x)
 {
+	x->end_held = false;
+	upstream_send_end(x->up, NULL);
+	upstream_flush(x->up);
+}
+
+/* A browser ends its stream of HTTP/2 with its Close frame and waits for the origin's. In HTTP/1.1
+ * its connection would stay open for that, and many an origin takes the end of TLS for the end of
+ * both ways and says no more (RFC 6455 section 7.1.1: the server closes first). */
+void exchange_relay_client_ended(struct exchange *x)
+{
+	if (x->request->version != HTTP_2 || str_eq(x->up_tls_alpn, STR("h2")) || x->answer_done) {
+		tell_end(x);
+		return;
+	}
+	x->end_held = true;
+	x->held_us = loop_now_us(x->worker->loop);
+	upstream_flush(x->up);
+	exchange_relay_arm(x);
+}
+
+bool exchange_relay_timed_out(struct exchange *x)
+{
+	if (x->end_held && life_left_ms(x) > 0) {
+		tell_end(x);
+		exchange_relay_arm(x);
+		return false;
+	}
 	if (life_left_ms(x) == 0)
 		(void)err_reason(&x->error, REASON_TUNNEL_LIFE,
 				 "the WebSocket reached its longest life");
 	else
 		(void)err_reason(&x->error, REASON_TUNNEL_IDLE, "no byte moved either way");
+	return true;
 }
 
 int exchange_relay_begin(struct exchange *x, const struct response *r, struct err *e)
@@ -74,6 +107,8 @@ void exchange_relay_drive(struct exchange *x)
 			exchange_fail_with(x, &e);
 			return;
 		}
+		if (x->answer_done && x->end_held)
+			tell_end(x);
 		if (x->answer_done)
 			x->down->ops->send_end(x->down, NULL);
 		x->down->ops->flush(x->down);

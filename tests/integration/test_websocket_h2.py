@@ -476,6 +476,24 @@ def test_half_closes_are_relayed(stile, peer):
         assert "error" not in end, end
 
 
+def test_the_origin_s_last_word_is_waited_for(stile, peer):
+    """A browser ends its stream with the Close frame, and an origin of HTTP/1.1 may answer none once TLS has ended."""
+    s = to(stile, peer)
+    with H2(s, port=peer.port) as c:
+        w = c.socket()
+        with peer.opened() as o:
+            c.until(lambda: c.answers[w].status)
+            c.send_body(w, b"bye")
+            assert o.read(3) == b"bye" and o.still_open(0.5)
+            o.send(b"so long")
+            assert c.take(w, 7) == b"so long"
+            begun = time.monotonic()
+            assert o.sock.unwrap() and time.monotonic() - begun < 1.5  # by its own end, not by the time
+            assert ended(c, w)
+    end = s.wait_record(event="request.end")
+    assert (end["bytes_out"], end["bytes_in"]) == (3, 7) and "error" not in end
+
+
 def test_the_origin_ends_first(takes, stile):
     """What the client says after that still arrives, however much it is."""
     s = to(stile, takes)
