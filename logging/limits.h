@@ -21,7 +21,10 @@
 #define LIMIT_EMPTY_LINES	4     /* blank lines forgiven before a request line */
 
 /* HTTP/2, for each connection. A rate has its burst beside it; beyond, the connection ends. */
-#define LIMIT_H2_STREAMS	  100	  /* at a time, either side */
+#define LIMIT_H2_STREAMS 100 /* at a time, either side */
+/* On a connection to an origin whose SETTINGS did not come yet: the others wait in the session. Who
+ * sends more than the origin takes may lose the connection. */
+#define LIMIT_H2_STREAMS_UNTOLD	  1
 #define LIMIT_H2_STREAM_WINDOW	  131072  /* what a peer may send on a stream before it is taken */
 #define LIMIT_H2_CONN_WINDOW	  1048576 /* and on all streams together */
 #define LIMIT_H2_STREAM_OUT_BYTES 131072  /* waiting for the peer's window, on a stream */

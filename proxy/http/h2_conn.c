@@ -354,7 +354,7 @@ static void make_shared(void)
 	nghttp2_option_set_max_settings(options, LIMIT_H2_SETTINGS);
 	nghttp2_option_set_max_outbound_ack(options, 4 * (size_t)LIMIT_H2_CONTROL);
 	nghttp2_option_set_max_send_header_block_length(options, 4 * LIMIT_HEAD_BYTES);
-	nghttp2_option_set_peer_max_concurrent_streams(options, LIMIT_H2_STREAMS);
+	nghttp2_option_set_peer_max_concurrent_streams(options, LIMIT_H2_STREAMS_UNTOLD);
 }
 
 /* Heads hold credentials, and nghttp2 keeps copies of them: memory is wiped as it is freed. */
@@ -686,8 +686,10 @@ bool h2_conn_over(struct h2_conn *c)
 
 bool h2_conn_has_room(struct h2_conn *c, size_t in_use)
 {
-	uint32_t max = nghttp2_session_get_remote_settings(c->session,
-							   NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS);
+	uint32_t max = c->got_settings
+			       ? nghttp2_session_get_remote_settings(
+					 c->session, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS)
+			       : LIMIT_H2_STREAMS;
 
 	return !c->ended && nghttp2_session_check_request_allowed(c->session) &&
 	       in_use < (max < LIMIT_H2_STREAMS ? max : LIMIT_H2_STREAMS);

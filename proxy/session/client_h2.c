@@ -16,12 +16,12 @@
 struct client_h2 {
 	/* owned */
 	struct h2_conn *conn;
-	struct timer kick; /* what became possible while an exchange was at work */
 	/* borrowed */
 	struct client *c;
 	/* plain */
-	size_t exchanges; /* streams whose exchange runs */
-	int64_t moved_us; /* when the client last took bytes, or brought a request */
+	struct turn_task kick; /* what became possible while an exchange was at work */
+	size_t exchanges;      /* streams whose exchange runs */
+	int64_t moved_us;      /* when the client last took bytes, or brought a request */
 	bool driving;
 	bool again;
 	bool draining;
@@ -167,18 +167,18 @@ static struct served *served_of(struct downstream *d)
 	return CONTAINER_OF(d, struct served, down);
 }
 
-/* From outside the driver (an origin's bytes came) the frames leave at once; but the exchange is at
- * work, and what its stream may do now is told later. */
+/* From outside the driver (an origin's bytes came) the frames leave at the end of the turn, with
+ * those of the other streams; the exchange is at work, and what its stream may do is told then. */
+static void kick(struct client_h2 *h)
+{
+	h->again = true;
+	if (!h->driving)
+		worker_at_turn_end(h->c->worker, &h->kick);
+}
+
 static void ds_flush(struct downstream *d)
 {
-	struct client_h2 *h = served_of(d)->h;
-
-	h->again = true;
-	if (h->driving)
-		return;
-	(void)write_out(h);
-	if (h2_conn_has_news(h->conn) || h2_conn_failed(h->conn, NULL))
-		timer_arm(&h->kick, 0);
+	kick(served_of(d)->h);
 }
 
 static int ds_pull(struct downstream *d, size_t max, void (*sink)(void *arg, struct str data),
@@ -296,9 +296,7 @@ static void ds_finished(struct downstream *d, enum exchange_outcome how, const s
 	h2_stream_consume(v->s, h2_stream_data(v->s).n);
 	if (v->s->closed)
 		drop(v);
-	h->again = true;
-	if (!h->driving)
-		client_drive(h->c);
+	kick(h);
 }
 
 static const struct downstream_ops stream_ops = {
@@ -503,14 +501,12 @@ struct client_h2 *client_h2_new(struct client *c)
 {
 	struct client_h2 *h = calloc(1, sizeof(*h));
 
-	if (!h || timer_init(&h->kick, c->worker->loop, on_kick, c) < 0 ||
-	    h2_conn_new(true, &h->conn, NULL) < 0) {
-		if (h)
-			timer_clear(&h->kick);
+	if (!h || h2_conn_new(true, &h->conn, NULL) < 0) {
 		free(h);
 		return NULL;
 	}
 	h->c = c;
+	h->kick = (struct turn_task){.fn = on_kick, .arg = c};
 	h->moved_us = now_us(h);
 	return h;
 }
@@ -620,7 +616,7 @@ bool client_h2_abandon(struct client_h2 *h, enum reason why, const char *detail)
 			drop(v);
 		}
 	}
-	timer_clear(&h->kick);
+	worker_turn_forget(h->c->worker, &h->kick);
 	return any;
 }
 
@@ -628,6 +624,7 @@ void client_h2_free(struct client_h2 *h)
 {
 	if (!h)
 		return;
+	worker_turn_forget(h->c->worker, &h->kick);
 	h2_conn_free(h->conn);
 	free(h);
 }

@@ -12,7 +12,7 @@
 static bool fill(struct h2_conn *c, struct stream *s, bool *any)
 {
 	char gather[GATHER];
-	size_t n = 0;
+	size_t n = 0, used = 0;
 	bool full = true;
 
 	stream_cork(s);
@@ -33,11 +33,12 @@ static bool fill(struct h2_conn *c, struct stream *s, bool *any)
 		}
 		memcpy(gather + n, out.p, out.n);
 		n += out.n;
+		used = used > n ? used : n;
 	}
 	if (n > 0)
 		stream_write(s, str_from(gather, n));
 	stream_uncork(s);
-	OPENSSL_cleanse(gather, sizeof(gather)); /* heads with credentials go through */
+	OPENSSL_cleanse(gather, used); /* heads with credentials go through */
 	return full;
 }
 

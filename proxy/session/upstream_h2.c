@@ -17,7 +17,6 @@ struct origin_h2 {
 	struct stream *s;
 	struct h2_conn *conn;
 	struct timer timer; /* how long it may be idle */
-	struct timer kick;  /* what became possible while an exchange was at work */
 	char *key;
 	/* borrowed */
 	struct worker *worker;
@@ -25,8 +24,9 @@ struct origin_h2 {
 	struct origin_h2 *chain_next, *chain_prev; /* worker->origins_by */
 	struct upstream_h2 *waiting;		   /* WebSockets, for the origin's SETTINGS */
 	/* plain */
-	uint64_t hash;	    /* of key */
-	int64_t refused_us; /* when it last refused a stream */
+	uint64_t hash;	       /* of key */
+	int64_t refused_us;    /* when it last refused a stream */
+	struct turn_task kick; /* what became possible while an exchange was at work */
 	struct ipaddr addr;
 	uint16_t port;
 	struct err error;  /* why it ended */
@@ -134,7 +134,7 @@ static void end_origin(struct origin_h2 *o)
 	stream_close(o->s);
 	o->s = NULL;
 	timer_clear(&o->timer);
-	timer_clear(&o->kick);
+	worker_turn_forget(o->worker, &o->kick);
 	loop_bury(o->worker->loop, o, free_origin);
 }
 
@@ -198,6 +198,7 @@ static void idle_or_end(struct origin_h2 *o)
 		return;
 	if (o->ended || o->retired || h2_conn_over(o->conn)) {
 		if (!o->ended) {
+			(void)write_out(o); /* resets, which a GOAWAY would leave behind */
 			h2_conn_end(o->conn);
 			(void)write_out(o);
 		}
@@ -294,15 +295,13 @@ static void on_timer(void *arg)
 	idle_or_end(o);
 }
 
-/* After an exchange changed something, from wherever it was called. */
+/* After an exchange changed something, from wherever it was called: the frames leave at the end of
+ * the turn, with those of the other streams. */
 static void touched(struct origin_h2 *o)
 {
 	o->again = true;
-	if (o->driving || o->ended)
-		return;
-	(void)write_out(o);
-	if (h2_conn_has_news(o->conn) || h2_conn_failed(o->conn, NULL))
-		timer_arm(&o->kick, 0);
+	if (!o->driving && !o->ended)
+		worker_at_turn_end(o->worker, &o->kick);
 }
 
 /* Over the bound the oldest that nobody uses goes. */
@@ -327,11 +326,9 @@ static struct origin_h2 *new_origin(struct worker *w, struct stream *s,
 	struct origin_h2 *o = calloc(1, sizeof(*o));
 
 	if (!o || h2_conn_new(false, &o->conn, e) < 0 ||
-	    timer_init(&o->timer, w->loop, on_timer, o) < 0 ||
-	    timer_init(&o->kick, w->loop, on_kick, o) < 0 || !(o->key = str_dup(place->key))) {
+	    timer_init(&o->timer, w->loop, on_timer, o) < 0 || !(o->key = str_dup(place->key))) {
 		if (o) {
 			timer_clear(&o->timer);
-			timer_clear(&o->kick);
 			free_origin(o);
 		}
 		stream_close(s);
@@ -339,6 +336,7 @@ static struct origin_h2 *new_origin(struct worker *w, struct stream *s,
 		return NULL;
 	}
 	o->worker = w;
+	o->kick = (struct turn_task){.fn = on_kick, .arg = o};
 	o->s = s;
 	o->addr = place->addr;
 	o->port = place->port;

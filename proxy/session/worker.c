@@ -70,10 +70,40 @@ static void on_log_timer(void *arg)
 	release_waiters(arg);
 }
 
+/* ---- the end of a turn ---- */
+
+void worker_at_turn_end(struct worker *w, struct turn_task *t)
+{
+	if (t->queued)
+		return;
+	t->queued = true;
+	TAILQ_INSERT_TAIL(&w->tasks, t, next);
+}
+
+void worker_turn_forget(struct worker *w, struct turn_task *t)
+{
+	if (!t->queued)
+		return;
+	t->queued = false;
+	TAILQ_REMOVE(&w->tasks, t, next);
+}
+
+/* Ends: nothing is read from a socket here, so a task finds no more than what the turn brought. */
+static void run_tasks(struct worker *w)
+{
+	struct turn_task *t;
+
+	while ((t = TAILQ_FIRST(&w->tasks))) {
+		worker_turn_forget(w, t);
+		t->fn(t->arg);
+	}
+}
+
 static void on_turn_end(void *arg)
 {
 	struct worker *w = arg;
 
+	run_tasks(w);
 	log_port_flush(w->log);
 }
 
@@ -196,6 +226,7 @@ int worker_new(const struct worker_options *o, struct worker **ret, struct err *
 	w->signer = o->signer;
 	w->index = o->index;
 	w->snapshot = snapshot_ref(o->snapshot);
+	TAILQ_INIT(&w->tasks);
 	w->take_up = (struct letter){.fn = take_up, .arg = w};
 	w->drain = (struct letter){.fn = drain, .arg = w};
 	if (make_parts(w, o, e) < 0) {

@@ -7,6 +7,7 @@
 #define STILE_PROXY_SESSION_WORKER_H
 
 #include <pthread.h>
+#include <sys/queue.h>
 
 #include "certs/signer.h"
 #include "logging/writer.h"
@@ -54,6 +55,15 @@ struct log_waiter {
 	void *arg;
 };
 
+/* What is done once at the end of a turn, however often it was asked for meanwhile: many streams
+ * share a connection, and what they have to say leaves in one write. Embedded in its owner. */
+struct turn_task {
+	TAILQ_ENTRY(turn_task) next;
+	bool queued;
+	void (*fn)(void *arg); /* may ask for others, and for itself */
+	void *arg;
+};
+
 struct worker {
 	/* owned */
 	struct loop *loop;
@@ -76,6 +86,7 @@ struct worker {
 	struct origin_h2 *origins; /* HTTP/2 connections to origins, newest first */
 	struct origin_h2 *origins_by[ORIGIN_CHAINS]; /* the same by share_hash of their key */
 	struct log_waiter *waiters, *last_waiter;    /* oldest first */
+	TAILQ_HEAD(, turn_task) tasks;		     /* oldest first */
 	/* borrowed from the engine */
 	struct signer *signer;
 	/* plain */
@@ -125,6 +136,9 @@ bool worker_log_available(const struct worker *w);
 /* True: the line is written already, go on. False: wa->fn will be called. */
 bool worker_log_wait(struct worker *w, struct log_waiter *wa, uint64_t ticket);
 void worker_log_forget(struct worker *w, struct log_waiter *wa);
+/* Calls t->fn behind all events of this turn, before its records go to the log. */
+void worker_at_turn_end(struct worker *w, struct turn_task *t);
+void worker_turn_forget(struct worker *w, struct turn_task *t);
 /* A client is gone; the last one ends a drain. */
 void worker_client_gone(struct worker *w);
 

@@ -349,6 +349,23 @@ def test_an_origin_that_takes_few_streams(stile, origin):
             assert all(a.status == 200 for a in c.answers.values())
 
 
+def test_many_streams_leave_together(stile, origin):
+    """Requests that came in one write go on in few, and their answers too."""
+    with H2Origin(origin.pki / "good.pem", origin.pki / "good.key") as o:
+        s = stile(rules=[allow(f"https://origin.test:{o.port}")])
+        with H2(s, port=o.port) as c:
+            c.get("/echo")
+            before = o.reads
+            flush, c.flush = c.flush, lambda: None
+            streams = [c.ask(path="/echo") for _ in range(40)]
+            c.flush = flush
+            c.flush()
+            c.wait(*streams)
+            assert all(c.answers[n].status == 200 for n in streams)
+            # Some more for acknowledgements, and where the log took its time.
+            assert o.connections == 1 and o.reads - before <= 20
+
+
 # ---- abuse ----
 
 

@@ -498,7 +498,8 @@ def test_the_origin_ends_first(takes, stile):
     """What the client says after that still arrives, however much it is."""
     s = to(stile, takes)
     with H2(s, port=takes.port) as c:
-        w = c.open("/ws/first")
+        w = c.socket("/ws/first")
+        c.until(lambda: c.answers[w].status == 200)
         assert c.take(w, 3) == b"bye" and ended(c, w)
         c.answers[w].done = False
         last = b"z" * 2_000_000

@@ -53,6 +53,7 @@ class H2Origin:
         self.alpns: list[str | None] = []
         self.heads: list[bytes] = []  # of HTTP/1.1
         self.connections = 0
+        self.reads = 0  # a TLS record each, at most
         self.once: set[str] = set()
         self.http1_once = once  # when HTTP/1.1 is negotiated: one request a connection
         threading.Thread(target=self.accept, daemon=True).start()
@@ -127,6 +128,7 @@ class Connection:
         self.h2.initiate_connection()
         self.flush()
         while data := self.sock.recv(65536):
+            self.origin.reads += 1
             for e in self.h2.receive_data(data):
                 self.event(e)
             self.pump()

@@ -306,6 +306,34 @@ static void test_cut_and_reset(void **state)
 	close_pair(&p);
 }
 
+/* Before the origin said how many streams it takes, one is sent; then the others. */
+static void test_first_settings_are_awaited(void **state)
+{
+	struct h2_fields f =
+		fields_of(":method: GET\n:scheme: https\n:authority: a.test\n:path: /\n", false);
+	struct pair p;
+	size_t begun = 0;
+
+	(void)state;
+	assert_int_equal(h2_conn_new(false, &p.client, NULL), 0);
+	assert_int_equal(h2_conn_new(true, &p.server, NULL), 0);
+	for (size_t i = 0; i < 3; i++) {
+		assert_true(h2_conn_has_room(p.client, i));
+		assert_non_null(h2_stream_open(p.client, &f, false));
+	}
+	while (move(p.client, p.server))
+		;
+	while (h2_conn_ready(p.server))
+		begun++;
+	assert_int_equal(begun, LIMIT_H2_STREAMS_UNTOLD);
+	run(&p);
+	while (h2_conn_ready(p.server))
+		begun++;
+	assert_int_equal(begun, 3);
+	h2_fields_clear(&f);
+	close_pair(&p);
+}
+
 static void test_goaway(void **state)
 {
 	struct h2_stream *c, *s;
@@ -408,6 +436,7 @@ int main(void)
 		cmocka_unit_test(test_answer_and_trailers),
 		cmocka_unit_test(test_length_disagrees),
 		cmocka_unit_test(test_cut_and_reset),
+		cmocka_unit_test(test_first_settings_are_awaited),
 		cmocka_unit_test(test_goaway),
 		cmocka_unit_test(test_floods),
 		cmocka_unit_test(test_the_end_says_why),
