@@ -32,6 +32,10 @@ static void free_credentials(struct config *c)
 		for (size_t n = 0; n < c->credentials[i].args_n; n++)
 			free(c->credentials[i].args[n]);
 		free(c->credentials[i].args);
+		for (size_t n = 0; n < c->credentials[i].params_n; n++)
+			free(c->credentials[i].params[n].text);
+		free(c->credentials[i].params);
+		free(c->credentials[i].ranges);
 		free(c->credentials[i].username);
 	}
 	free(c->credentials);
@@ -114,6 +118,22 @@ static int credential_by_name(const void *key, const void *item)
 	const struct config_credential *c = item;
 
 	return strcmp(key, c->name);
+}
+
+const struct config_param *config_param(const struct config_credential *c,
+					enum config_param_key key)
+{
+	for (size_t i = 0; i < c->params_n; i++)
+		if (c->params[i].key == key)
+			return &c->params[i];
+	return NULL;
+}
+
+const char *config_param_text(const struct config_credential *c, enum config_param_key key)
+{
+	const struct config_param *p = config_param(c, key);
+
+	return p ? p->text : NULL;
 }
 
 const struct config_credential *config_credential(const struct config *c, const char *name)

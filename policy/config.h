@@ -55,7 +55,40 @@ struct config_parent {
 	bool by_name; /* `send: name` */
 };
 
-enum credential_source { CREDENTIAL_FROM_FILE, CREDENTIAL_FROM_ENV, CREDENTIAL_FROM_EXEC };
+enum credential_source {
+	CREDENTIAL_FROM_FILE,
+	CREDENTIAL_FROM_ENV,
+	CREDENTIAL_FROM_EXEC,
+	CREDENTIAL_FROM_OAUTH2,
+};
+
+/* What a source that calls an endpoint is told, one of `from.<kind>.<key>`. */
+enum config_param_key {
+	PARAM_TOKEN_URL,
+	PARAM_GRANT,
+	PARAM_CLIENT_ID,
+	PARAM_CLIENT_SECRET,
+	PARAM_CLIENT_AUTH,
+	PARAM_SCOPE,
+	PARAM_AUDIENCE,
+	PARAM_RESOURCE,
+	PARAM_REFRESH_TOKEN,
+	PARAM_SUBJECT_TOKEN,
+	PARAM_SUBJECT_TOKEN_TYPE,
+	PARAM_ASSERTION,
+};
+
+/* A text; or where a secret is, which no configuration holds itself. */
+enum config_param_kind { PARAM_TEXT, PARAM_FILE, PARAM_ENV };
+
+struct config_param {
+	/* owned */
+	char *text; /* or path, or variable */
+	/* plain */
+	enum config_param_key key;
+	enum config_param_kind kind;
+};
+
 enum credential_as {
 	CREDENTIAL_AS_BEARER,
 	CREDENTIAL_AS_BASIC,
@@ -67,12 +100,14 @@ enum credential_as {
 struct config_credential {
 	/* owned */
 	char *name;
-	char *from;	/* path, variable or program */
+	char *from;	/* path, variable, program or endpoint */
 	char *as_name;	/* header, query key or cookie; NULL otherwise */
 	char *username; /* AS_BASIC: `as: {basic: USER}`; NULL: the secret is "user:password" */
 	char **args;	/* FROM_EXEC: the program's arguments, without itself */
+	struct config_param *params; /* of a source that calls an endpoint */
+	struct iprange *ranges;	     /* `from.addresses`: what its endpoint may have */
 	/* plain */
-	size_t args_n;
+	size_t args_n, params_n, ranges_n;
 	uint64_t timeout_ms; /* for one answer of a source that takes time */
 	uint64_t ttl_ms;     /* `ttl`: how long a value holds at most; 0: not said */
 	enum credential_source source;
@@ -154,6 +189,10 @@ struct config *config_ref(struct config *c);
 void config_unref(struct config *c); /* NULL is accepted; thread-safe */
 struct policy *config_policy(const struct config *c, const char *name);
 const struct config_credential *config_credential(const struct config *c, const char *name);
+/* NULL: not given. */
+const struct config_param *config_param(const struct config_credential *c,
+					enum config_param_key key);
+const char *config_param_text(const struct config_credential *c, enum config_param_key key);
 /* Does the way to this host go through upstream.proxy, as far as its name says? NULL: it does not;
  * or it may not, when one of its addresses is in a range of no_proxy. */
 const struct config_parent *config_parent_for(const struct config *c, const struct host *h);

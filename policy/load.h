@@ -71,6 +71,9 @@ void load_limits(struct loader *l, const struct yaml_node *node);
 void load_limits_defaults(struct config_limits *c);
 void load_credentials(struct loader *l, const struct yaml_node *node);
 void load_unused_credentials(struct loader *l);
+/* The value of an `addresses:` key, NULL accepted; *ret is a heap array. */
+void load_ranges(struct loader *l, const struct yaml_node *node, struct iprange **ret,
+		 size_t *ret_n);
 /* `from`, and `ttl` behind it. */
 void load_source(struct loader *l, const struct yaml_node *node, struct config_credential *c);
 void load_source_ttl(struct loader *l, const struct section_values *v, struct config_credential *c);

@@ -37,6 +37,11 @@ const char *const *config_keys(void)
 	return dotted;
 }
 
+const char *config_key_word(enum config_key k)
+{
+	return names[k];
+}
+
 /* ---- edit distance ---- */
 
 static char lower(char c)

@@ -40,7 +40,23 @@
 	X(FROM, FILE, "file")                                                                      \
 	X(FROM, ENV, "env")                                                                        \
 	X(FROM, EXEC, "exec")                                                                      \
+	X(FROM, OAUTH2, "oauth2")                                                                  \
 	X(FROM, TIMEOUT, "timeout")                                                                \
+	X(FROM, ADDRESSES, "addresses")                                                            \
+	X(OAUTH2, TOKEN_URL, "token_url")                                                          \
+	X(OAUTH2, GRANT, "grant")                                                                  \
+	X(OAUTH2, CLIENT_ID, "client_id")                                                          \
+	X(OAUTH2, CLIENT_SECRET, "client_secret")                                                  \
+	X(OAUTH2, CLIENT_AUTH, "client_auth")                                                      \
+	X(OAUTH2, SCOPE, "scope")                                                                  \
+	X(OAUTH2, AUDIENCE, "audience")                                                            \
+	X(OAUTH2, RESOURCE, "resource")                                                            \
+	X(OAUTH2, REFRESH_TOKEN, "refresh_token")                                                  \
+	X(OAUTH2, SUBJECT_TOKEN, "subject_token")                                                  \
+	X(OAUTH2, SUBJECT_TOKEN_TYPE, "subject_token_type")                                        \
+	X(OAUTH2, ASSERTION, "assertion")                                                          \
+	X(SECRET, FILE, "file")                                                                    \
+	X(SECRET, ENV, "env")                                                                      \
 	X(AS, BASIC, "basic")                                                                      \
 	X(AS, HEADER, "header")                                                                    \
 	X(AS, QUERY, "query")                                                                      \
@@ -84,11 +100,14 @@
 #define SECTION_PREFIX_LOG	  "log."
 #define SECTION_PREFIX_CREDENTIAL "credentials.<name>."
 #define SECTION_PREFIX_FROM	  "credentials.<name>.from."
-#define SECTION_PREFIX_AS	  "credentials.<name>.as."
-#define SECTION_PREFIX_POLICY	  "policies.<name>."
-#define SECTION_PREFIX_RULE	  "policies.<name>.rules[]."
-#define SECTION_PREFIX_TEST	  "policies.<name>.tests[]."
-#define SECTION_PREFIX_LIMITS	  "limits."
+#define SECTION_PREFIX_OAUTH2	  "credentials.<name>.from.oauth2."
+/* Wherever a source is told of a secret, such as client_secret. */
+#define SECTION_PREFIX_SECRET "credentials.<name>.from.<kind>.<secret>."
+#define SECTION_PREFIX_AS     "credentials.<name>.as."
+#define SECTION_PREFIX_POLICY "policies.<name>."
+#define SECTION_PREFIX_RULE   "policies.<name>.rules[]."
+#define SECTION_PREFIX_TEST   "policies.<name>.tests[]."
+#define SECTION_PREFIX_LIMITS "limits."
 
 enum section {
 	SECTION_TOP,
@@ -99,6 +118,8 @@ enum section {
 	SECTION_LOG,
 	SECTION_CREDENTIAL,
 	SECTION_FROM,
+	SECTION_OAUTH2,
+	SECTION_SECRET,
 	SECTION_AS,
 	SECTION_POLICY,
 	SECTION_RULE,
@@ -135,6 +156,8 @@ static inline const struct yaml_node *section_key(const struct section_values *v
 	return v->key[k - v->first];
 }
 
+/* The key itself, without its section. */
+const char *config_key_word(enum config_key k);
 /* Sorts the pairs of a map; an unknown key is a fault that proposes a known one. */
 void section_read(const struct yaml_node *map, enum section section, struct section_values *ret,
 		  struct faults *f);

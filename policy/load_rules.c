@@ -149,25 +149,25 @@ static void read_methods(struct loader *l, const struct yaml_node *node, struct 
 		read_method(l, node->v[i], r);
 }
 
-static void read_range(struct loader *l, const struct yaml_node *node, struct rule *r)
+static void read_range(struct loader *l, const struct yaml_node *node, struct iprange *to,
+		       size_t *n)
 {
-	struct iprange *to = &r->ranges[r->ranges_n];
 	struct err e = ERR_INIT;
 	struct str s;
 
 	if (load_text(l, node, "a range of `addresses`", &s) < 0)
 		return;
-	if (iprange_parse(s, to, &e) < 0) {
+	if (iprange_parse(s, &to[*n], &e) < 0) {
 		fault_add(l->f, node->line, node->col, "`%.*s`: %s", SHOW(s), e.text);
 		return;
 	}
-	r->ranges_n++;
-	if (to->bits == 0)
+	if (to[(*n)++].bits == 0)
 		fault_warn(l->f, node->line, node->col,
 			   "`%.*s` admits every address, internal ones too", SHOW(s));
 }
 
-static void read_addresses(struct loader *l, const struct yaml_node *node, struct rule *r)
+void load_ranges(struct loader *l, const struct yaml_node *node, struct iprange **ret,
+		 size_t *ret_n)
 {
 	if (!node || !load_list(l, node, "`addresses`"))
 		return;
@@ -176,9 +176,9 @@ static void read_addresses(struct loader *l, const struct yaml_node *node, struc
 			  LIMIT_RULE_RANGES);
 		return;
 	}
-	r->ranges = load_array(l, node->n, sizeof(*r->ranges));
-	for (size_t i = 0; r->ranges && i < node->n; i++)
-		read_range(l, node->v[i], r);
+	*ret = load_array(l, node->n, sizeof(**ret));
+	for (size_t i = 0; *ret && i < node->n; i++)
+		read_range(l, node->v[i], *ret, ret_n);
 }
 
 static void read_modes(struct loader *l, const struct section_values *v, struct rule *r)
@@ -361,7 +361,7 @@ int load_rule(struct loader *l, const struct yaml_node *node, struct rule *r)
 	}
 	read_rule_name(l, section_value(&v, KEY_RULE_NAME), r);
 	read_methods(l, section_value(&v, KEY_RULE_METHODS), r);
-	read_addresses(l, section_value(&v, KEY_RULE_ADDRESSES), r);
+	load_ranges(l, section_value(&v, KEY_RULE_ADDRESSES), &r->ranges, &r->ranges_n);
 	if (section_value(&v, KEY_RULE_CREDENTIAL))
 		(void)load_credential_name(l, section_value(&v, KEY_RULE_CREDENTIAL),
 					   &r->credential);

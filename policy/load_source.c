@@ -1,7 +1,9 @@
 /*
- * Reads a credential's `from`: which file, variable or program its value comes from, and `ttl`, how
- * long a value holds. Nothing is opened or run here. Called by load_credentials.c.
+ * Reads a credential's `from`: which file, variable, program or endpoint its value comes from, and
+ * `ttl`, how long a value holds. Nothing is opened, run or called here. Called by
+ * load_credentials.c.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "policy/load.h"
@@ -90,6 +92,202 @@ static void read_exec(struct loader *l, const struct yaml_node *node, struct con
 		read_arg(l, node->v[i], c);
 }
 
+/* ---- sources that call an endpoint ---- */
+
+enum row_type {
+	ROW_TEXT,
+	ROW_URL,    /* https, or http for this machine and its link */
+	ROW_SECRET, /* {file: PATH} or {env: NAME} */
+	ROW_WORD,   /* one of `words` */
+};
+
+struct row {
+	enum config_key key;
+	enum config_param_key param;
+	enum row_type type;
+	bool required;
+	const char *const *words;
+	size_t words_n;
+};
+
+struct kind {
+	enum config_key key; /* in `from` */
+	enum credential_source source;
+	enum section section;
+	const char *what;
+	const struct row *rows;
+	size_t rows_n;
+	enum config_param_key endpoint; /* what `from` is in messages */
+};
+
+static const char *const oauth2_grants[] = {"client_credentials", "refresh_token", "token_exchange",
+					    "jwt_bearer"};
+static const char *const oauth2_auths[] = {"basic", "post"};
+#define ROW(section, name, ...)                                                                    \
+	{                                                                                          \
+		.key = KEY_##section##_##name, .param = PARAM_##name, __VA_ARGS__                  \
+	}
+#define WORDS(list) .type = ROW_WORD, .words = (list), .words_n = ARRAY_LEN(list)
+static const struct row oauth2_rows[] = {
+	ROW(OAUTH2, TOKEN_URL, .type = ROW_URL, .required = true),
+	ROW(OAUTH2, GRANT, WORDS(oauth2_grants)),
+	ROW(OAUTH2, CLIENT_ID, .type = ROW_TEXT),
+	ROW(OAUTH2, CLIENT_SECRET, .type = ROW_SECRET),
+	ROW(OAUTH2, CLIENT_AUTH, WORDS(oauth2_auths)),
+	ROW(OAUTH2, SCOPE, .type = ROW_TEXT),
+	ROW(OAUTH2, AUDIENCE, .type = ROW_TEXT),
+	ROW(OAUTH2, RESOURCE, .type = ROW_TEXT),
+	ROW(OAUTH2, REFRESH_TOKEN, .type = ROW_SECRET),
+	ROW(OAUTH2, SUBJECT_TOKEN, .type = ROW_SECRET),
+	ROW(OAUTH2, SUBJECT_TOKEN_TYPE, .type = ROW_TEXT),
+	ROW(OAUTH2, ASSERTION, .type = ROW_SECRET),
+};
+
+static const struct kind kinds[] = {
+	{KEY_FROM_OAUTH2, CREDENTIAL_FROM_OAUTH2, SECTION_OAUTH2, "`oauth2`", oauth2_rows,
+	 ARRAY_LEN(oauth2_rows), PARAM_TOKEN_URL},
+};
+
+/* {file: PATH} or {env: NAME}: a secret itself has no place in a file that many read. */
+static void read_secret(struct loader *l, const struct yaml_node *node, const char *what,
+			struct config_param *p)
+{
+	struct config_credential as = {0}; /* what the readers of `from` fill */
+	const struct yaml_node *file, *env;
+	struct section_values v;
+
+	if (node->kind != YAML_MAP) {
+		fault_add(l->f, node->line, node->col,
+			  "%s is a secret, so say where it is ({file: PATH} or {env: NAME})", what);
+		return;
+	}
+	section_read(node, SECTION_SECRET, &v, l->f);
+	file = section_value(&v, KEY_SECRET_FILE);
+	env = section_value(&v, KEY_SECRET_ENV);
+	if (!file == !env) {
+		if (!v.has_unknown && !(l->partial && !file))
+			fault_add(l->f, node->line, node->col,
+				  "%s takes one of `file: PATH` and `env: NAME`", what);
+		return;
+	}
+	if (file)
+		read_file(l, file, &as);
+	else
+		read_env(l, env, &as);
+	p->text = as.from;
+	p->kind = file ? PARAM_FILE : PARAM_ENV;
+}
+
+static void read_url(struct loader *l, const struct yaml_node *node, const char *what,
+		     struct config_param *p)
+{
+	struct err e = ERR_INIT;
+	struct url u;
+	struct str s;
+
+	if (load_text(l, node, what, &s) < 0)
+		return;
+	if (url_parse_absolute(s, &u, &e) < 0)
+		fault_add(l->f, node->line, node->col, "%s: `%.*s`: %s", what, SHOW(s), e.text);
+	else if (u.scheme != SCHEME_HTTPS && u.scheme != SCHEME_HTTP)
+		fault_add(l->f, node->line, node->col, "%s: `%.*s` is no https:// URL", what,
+			  SHOW(s));
+	else
+		p->text = load_keep(l, s);
+	url_clear(&u);
+}
+
+static void read_param(struct loader *l, const struct yaml_node *node, const struct row *row,
+		       const struct yaml_node *key, struct config_credential *c)
+{
+	struct config_param *p = &c->params[c->params_n];
+	char what[48];
+	size_t which;
+	struct str s;
+
+	snprintf(what, sizeof(what), "`%.*s`", SHOW(key->text));
+	*p = (struct config_param){.key = row->param, .kind = PARAM_TEXT};
+	switch (row->type) {
+	case ROW_TEXT:
+		if (load_plain(l, node, what, &s) == 0)
+			p->text = load_keep(l, s);
+		break;
+	case ROW_URL: read_url(l, node, what, p); break;
+	case ROW_SECRET: read_secret(l, node, what, p); break;
+	case ROW_WORD:
+		if (load_word(l, node, what, row->words, row->words_n, &which) == 0)
+			p->text = load_keep(l, str_from_c(row->words[which]));
+		break;
+	}
+	if (p->text)
+		c->params_n++;
+}
+
+static void read_kind(struct loader *l, const struct yaml_node *node, const struct kind *k,
+		      struct config_credential *c)
+{
+	const char *endpoint;
+	struct section_values v;
+
+	c->source = k->source;
+	if (load_section(l, node, k->what, k->section, &v) < 0)
+		return;
+	c->params = load_array(l, k->rows_n, sizeof(*c->params));
+	for (size_t i = 0; c->params && i < k->rows_n; i++) {
+		const struct row *row = &k->rows[i];
+
+		if (section_value(&v, row->key))
+			read_param(l, section_value(&v, row->key), row, section_key(&v, row->key),
+				   c);
+		else if (row->required && !v.has_unknown && !l->partial)
+			fault_add(l->f, node->line, node->col, "%s needs `%s`", k->what,
+				  config_key_word(row->key));
+	}
+	endpoint = config_param_text(c, k->endpoint);
+	c->from = endpoint ? load_keep(l, str_from_c(endpoint)) : NULL;
+}
+
+/* What each grant of RFC 6749, 7523 and 8693 cannot do without. */
+static void check_oauth2(struct loader *l, const struct yaml_node *node,
+			 const struct config_credential *c)
+{
+	static const struct {
+		const char *grant;
+		enum config_param_key needs;
+		const char *word;
+	} needs[] = {
+		{"client_credentials", PARAM_CLIENT_ID, "client_id"},
+		{"client_credentials", PARAM_CLIENT_SECRET, "client_secret"},
+		{"refresh_token", PARAM_REFRESH_TOKEN, "refresh_token"},
+		{"token_exchange", PARAM_SUBJECT_TOKEN, "subject_token"},
+		{"jwt_bearer", PARAM_ASSERTION, "assertion"},
+	};
+	const char *grant = config_param_text(c, PARAM_GRANT);
+
+	for (size_t i = 0; i < ARRAY_LEN(needs) && !l->partial; i++)
+		if (strcmp(grant ? grant : "client_credentials", needs[i].grant) == 0 &&
+		    !config_param(c, needs[i].needs))
+			fault_add(l->f, node->line, node->col, "the grant `%s` needs `%s`",
+				  needs[i].grant, needs[i].word);
+	if (config_param(c, PARAM_CLIENT_SECRET) && !config_param(c, PARAM_CLIENT_ID))
+		fault_add(l->f, node->line, node->col,
+			  "`client_secret` without `client_id`, whose secret it is");
+}
+
+static void read_oauth2(struct loader *l, const struct yaml_node *node, struct config_credential *c)
+{
+	size_t faults = l->f->n;
+
+	read_kind(l, node, &kinds[0], c);
+	if (l->f->n == faults)
+		check_oauth2(l, node, c);
+}
+
+static bool takes_time(const struct config_credential *c)
+{
+	return c->source != CREDENTIAL_FROM_FILE && c->source != CREDENTIAL_FROM_ENV;
+}
+
 static void read_timeout(struct loader *l, const struct section_values *v,
 			 struct config_credential *c)
 {
@@ -99,11 +297,26 @@ static void read_timeout(struct loader *l, const struct section_values *v,
 	c->timeout_ms = LIMIT_MS_SOURCE;
 	if (!node)
 		return;
-	if (c->source == CREDENTIAL_FROM_FILE || c->source == CREDENTIAL_FROM_ENV)
+	if (!takes_time(c))
 		fault_add(l->f, key->line, key->col,
 			  "`timeout` says nothing of a file or a variable (remove it)");
 	else
 		(void)load_time(l, node, "`timeout`", 100, 300 * SECOND_MS, &c->timeout_ms);
+}
+
+static void read_addresses(struct loader *l, const struct section_values *v,
+			   struct config_credential *c)
+{
+	const struct yaml_node *node = section_value(v, KEY_FROM_ADDRESSES);
+	const struct yaml_node *key = section_key(v, KEY_FROM_ADDRESSES);
+
+	if (!node)
+		return;
+	if (!takes_time(c) || c->source == CREDENTIAL_FROM_EXEC)
+		fault_add(l->f, key->line, key->col,
+			  "`addresses` is for a source that calls an endpoint (remove it)");
+	else
+		load_ranges(l, node, &c->ranges, &c->ranges_n);
 }
 
 void load_source(struct loader *l, const struct yaml_node *node, struct config_credential *c)
@@ -112,30 +325,32 @@ void load_source(struct loader *l, const struct yaml_node *node, struct config_c
 		enum config_key key;
 		void (*read)(struct loader *l, const struct yaml_node *node,
 			     struct config_credential *c);
-	} kinds[] = {
+	} readers[] = {
 		{KEY_FROM_FILE, read_file},
 		{KEY_FROM_ENV, read_env},
 		{KEY_FROM_EXEC, read_exec},
+		{KEY_FROM_OAUTH2, read_oauth2},
 	};
 	struct section_values v;
 	size_t found = 0, which = 0;
 
 	if (load_section(l, node, "`from`", SECTION_FROM, &v) < 0)
 		return;
-	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
-		if (section_value(&v, kinds[i].key)) {
+	for (size_t i = 0; i < ARRAY_LEN(readers); i++)
+		if (section_value(&v, readers[i].key)) {
 			found++;
 			which = i;
 		}
 	if (found != 1) {
 		if (!v.has_unknown && !(l->partial && found == 0))
 			fault_add(l->f, node->line, node->col,
-				  "`from` takes one of `file: PATH`, `env: NAME` and "
-				  "`exec: [PROGRAM, ...]`");
+				  "`from` takes one of `file: PATH`, `env: NAME`, "
+				  "`exec: [PROGRAM, ...]` and `oauth2: {...}`");
 		return;
 	}
-	kinds[which].read(l, section_value(&v, kinds[which].key), c);
+	readers[which].read(l, section_value(&v, readers[which].key), c);
 	read_timeout(l, &v, c);
+	read_addresses(l, &v, c);
 }
 
 void load_source_ttl(struct loader *l, const struct section_values *v, struct config_credential *c)
@@ -143,7 +358,7 @@ void load_source_ttl(struct loader *l, const struct section_values *v, struct co
 	const struct yaml_node *key = section_key(v, KEY_CREDENTIAL_TTL);
 
 	/* A file is read again when it changes, a variable never can be. */
-	if (c->from && (c->source == CREDENTIAL_FROM_FILE || c->source == CREDENTIAL_FROM_ENV)) {
+	if (c->from && !takes_time(c)) {
 		fault_add(l->f, key->line, key->col,
 			  "`ttl` says nothing of a file or a variable (remove it)");
 		return;

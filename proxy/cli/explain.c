@@ -46,9 +46,10 @@ static void print_credential(const struct config *c, const char *name)
 	if (!k)
 		return;
 	(void)printf("%-10s %s, from %s %s, ", "credential", name,
-		     k->source == CREDENTIAL_FROM_FILE	? "the file"
-		     : k->source == CREDENTIAL_FROM_ENV ? "the variable"
-							: "the program",
+		     k->source == CREDENTIAL_FROM_FILE	 ? "the file"
+		     : k->source == CREDENTIAL_FROM_ENV	 ? "the variable"
+		     : k->source == CREDENTIAL_FROM_EXEC ? "the program"
+							 : "the endpoint",
 		     k->from);
 	switch (k->as) {
 	case CREDENTIAL_AS_BEARER: (void)printf("as Authorization: Bearer\n"); break;

@@ -13,6 +13,7 @@
 #include <sys/random.h>
 
 #include "logging/limits.h"
+#include "proxy/credentials/fetch.h"
 #include "proxy/credentials/secret.h"
 #include "proxy/credentials/source.h"
 
@@ -23,7 +24,8 @@ struct kept {
 	char *key; /* what the source is, so that a reload finds it again */
 	size_t key_n;
 	struct source *source; /* NULL until asked first */
-	struct timer timer;    /* RESTING: ask again */
+	struct fetcher *fetcher;
+	struct timer timer; /* RESTING: ask again */
 	struct letter begin, end, nudge;
 	/* counted */
 	struct config *config;
@@ -34,6 +36,8 @@ struct kept {
 	struct kept *next;		   /* broker->kept */
 	/* under the broker's lock */
 	unsigned users;
+	struct config *way;  /* counted: how endpoints are found from the next question on */
+	struct trust *trust; /* counted: and verified */
 	/* the loop's */
 	enum kept_state state;
 	unsigned failures; /* since a value came */
@@ -154,14 +158,43 @@ static void on_result(void *arg, struct secret *value, int64_t said_us, const st
 	}
 }
 
+/* What the last reload left. */
+static int prepare(struct kept *k, struct err *e)
+{
+	struct config *way;
+	struct trust *trust;
+	int rc;
+
+	pthread_mutex_lock(&k->broker->lock);
+	way = config_ref(k->way);
+	trust = k->trust ? trust_ref(k->trust) : NULL;
+	pthread_mutex_unlock(&k->broker->lock);
+	rc = k->fetcher ? 0 : fetcher_new(k->broker->loop, &k->fetcher, e);
+	if (rc == 0)
+		rc = fetcher_use(k->fetcher, way, trust, e);
+	trust_unref(trust);
+	config_unref(way);
+	if (rc == 0 && !k->source) {
+		struct source_setting s = {.c = k->c,
+					   .loop = k->broker->loop,
+					   .fetcher = k->fetcher,
+					   .on_result = on_result,
+					   .arg = k};
+
+		rc = source_open(&s, &k->source, e);
+	}
+	return rc;
+}
+
 static void ask(struct kept *k)
 {
 	struct err e = ERR_INIT;
 
 	kept_goto(k, KEPT_ASKING);
-	if ((!k->source && source_open(k->c, k->broker->loop, on_result, k, &k->source, &e) < 0) ||
-	    source_ask(k->source, &e) < 0)
+	if (prepare(k, &e) < 0 || source_ask(k->source, &e) < 0) {
+		e.reason = REASON_CREDENTIAL_UNAVAILABLE;
 		fail(k, &e);
+	}
 }
 
 static void on_timer(void *arg)
@@ -203,6 +236,8 @@ static void kept_free(void *arg)
 	if (k->timer_ready)
 		timer_clear(&k->timer);
 	slot_unref(k->slot);
+	trust_unref(k->trust);
+	config_unref(k->way);
 	config_unref(k->config);
 	free(k->key);
 	free(k);
@@ -223,6 +258,7 @@ static void on_end(void *arg)
 
 	kept_goto(k, KEPT_ENDING);
 	source_close(k->source);
+	fetcher_free(k->fetcher);
 	pthread_mutex_lock(&k->broker->lock);
 	unlink_kept(k->broker, k);
 	pthread_mutex_unlock(&k->broker->lock);
@@ -244,13 +280,22 @@ static int make_key(struct kept *k)
 		    (unsigned long long)c->ttl_ms);
 	for (size_t i = 0; i < c->args_n; i++)
 		strbuf_addf(&b, " %zu:%s", strlen(c->args[i]), c->args[i]);
+	for (size_t i = 0; i < c->params_n; i++)
+		strbuf_addf(&b, " %d %d %zu:%s", (int)c->params[i].key, (int)c->params[i].kind,
+			    strlen(c->params[i].text), c->params[i].text);
+	for (size_t i = 0; i < c->ranges_n; i++) {
+		char text[IPADDR_TEXT_MAX];
+
+		ipaddr_format(&c->ranges[i].base, text);
+		strbuf_addf(&b, " %s/%u", text, c->ranges[i].bits);
+	}
 	k->key_n = b.len;
 	k->key = strbuf_take(&b);
 	strbuf_clear(&b);
 	return k->key ? 0 : -1;
 }
 
-static struct kept *kept_new(struct broker *b, struct config *config, size_t i)
+static struct kept *kept_new(struct broker *b, struct config *config, size_t i, struct trust *t)
 {
 	struct kept *k = calloc(1, sizeof(*k));
 
@@ -258,6 +303,8 @@ static struct kept *kept_new(struct broker *b, struct config *config, size_t i)
 		return NULL;
 	k->broker = b;
 	k->config = config_ref(config);
+	k->way = config_ref(config);
+	k->trust = t ? trust_ref(t) : NULL;
 	k->c = &config->credentials[i];
 	k->users = 1;
 	k->begin = (struct letter){.fn = on_begin, .arg = k};
@@ -271,9 +318,22 @@ static struct kept *kept_new(struct broker *b, struct config *config, size_t i)
 	return k;
 }
 
-int broker_take(struct broker *b, struct config *config, size_t i, struct kept **ret, struct err *e)
+/* Under the lock. */
+static void swap_ways(struct kept *a, struct kept *b)
 {
-	struct kept *made = kept_new(b, config, i), *k;
+	struct config *way = a->way;
+	struct trust *trust = a->trust;
+
+	a->way = b->way;
+	a->trust = b->trust;
+	b->way = way;
+	b->trust = trust;
+}
+
+int broker_take(struct broker *b, struct config *config, size_t i, struct trust *t,
+		struct kept **ret, struct err *e)
+{
+	struct kept *made = kept_new(b, config, i, t), *k;
 
 	if (!made)
 		return err_set(e, "out of memory");
@@ -284,6 +344,7 @@ int broker_take(struct broker *b, struct config *config, size_t i, struct kept *
 			break;
 	if (k) {
 		k->users++;
+		swap_ways(k, made);
 	} else {
 		made->next = b->kept;
 		b->kept = made;
@@ -383,6 +444,7 @@ void broker_free(struct broker *b)
 
 		b->kept = k->next;
 		source_close(k->source);
+		fetcher_free(k->fetcher);
 		kept_free(k);
 	}
 	loop_free(b->loop);

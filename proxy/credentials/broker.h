@@ -6,6 +6,7 @@
 #ifndef STILE_PROXY_CREDENTIALS_BROKER_H
 #define STILE_PROXY_CREDENTIALS_BROKER_H
 
+#include "certs/trust.h"
 #include "proxy/credentials/slot.h"
 
 struct broker;
@@ -19,10 +20,11 @@ void broker_free(struct broker *b);
 
 /* Does c's source take time, and so belong here? */
 bool broker_keeps(const struct config_credential *c);
-/* Keeps the i-th credential of config fresh, or goes on with one of the same definition. Takes a
- * reference to config while it does. From any thread. */
-int broker_take(struct broker *b, struct config *config, size_t i, struct kept **ret,
-		struct err *e) ATTR_NODISCARD;
+/* Keeps the i-th credential of config fresh, or goes on with one of the same definition. Endpoints
+ * are found and verified by config and t from the next question on; takes references to both. From
+ * any thread. */
+int broker_take(struct broker *b, struct config *config, size_t i, struct trust *t,
+		struct kept **ret, struct err *e) ATTR_NODISCARD;
 struct slot *kept_slot(const struct kept *k); /* borrowed */
 void broker_give_back(struct broker *b, struct kept *k);
 /* The value has ended although it was to be renewed before (the machine slept): ask now. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "logging/limits.h"
+#include "proxy/credentials/encode.h"
 #include "proxy/credentials/strip.h"
 
 /* base64 makes four of three, percent-encoding three of one; names and user names come on top. */
@@ -46,50 +47,6 @@ static bool fits_field(struct str v)
 	return true;
 }
 
-/* RFC 4648 section 4 of a and then b, as if they were one. */
-static void add_base64(struct strbuf *out, struct str a, struct str b)
-{
-	static const char digits[] =
-		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-	size_t n = a.n + b.n;
-
-	for (size_t i = 0; i < n; i += 3) {
-		uint32_t bits = 0;
-
-		for (size_t j = i; j < i + 3; j++) {
-			unsigned char c = 0;
-
-			if (j < n)
-				c = (unsigned char)(j < a.n ? a.p[j] : b.p[j - a.n]);
-			bits = bits << 8 | c;
-		}
-		strbuf_addc(out, digits[bits >> 18 & 63]);
-		strbuf_addc(out, digits[bits >> 12 & 63]);
-		strbuf_addc(out, i + 1 < n ? digits[bits >> 6 & 63] : '=');
-		strbuf_addc(out, i + 2 < n ? digits[bits & 63] : '=');
-	}
-}
-
-/* All but unreserved characters (RFC 3986 section 2.3) escaped. */
-static void add_percent(struct strbuf *out, struct str s)
-{
-	static const char digits[] = "0123456789ABCDEF";
-
-	for (size_t i = 0; i < s.n; i++) {
-		unsigned char c = (unsigned char)s.p[i];
-		bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-			     (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_' || c == '~';
-
-		if (plain) {
-			strbuf_addc(out, (char)c);
-			continue;
-		}
-		strbuf_addc(out, '%');
-		strbuf_addc(out, digits[c >> 4]);
-		strbuf_addc(out, digits[c & 15]);
-	}
-}
-
 /* user-id ":" password (RFC 7617 section 2): the user-id may hold no colon. */
 static int add_basic(const struct config_credential *c, struct str v, struct strbuf *out,
 		     struct err *e)
@@ -100,7 +57,7 @@ static int add_basic(const struct config_credential *c, struct str v, struct str
 	if (!c->username) {
 		if (str_find(v, ':') < 0)
 			return unusable(c, "it is not of the form user:password", e);
-		add_base64(out, v, STR_NONE);
+		encode_base64(out, v, STR_NONE);
 		return 0;
 	}
 	if (strchr(c->username, ':'))
@@ -108,7 +65,7 @@ static int add_basic(const struct config_credential *c, struct str v, struct str
 	strbuf_init(&user, LIMIT_SECRET_BYTES);
 	strbuf_adds(&user, c->username);
 	strbuf_addc(&user, ':');
-	add_base64(out, strbuf_str(&user), v);
+	encode_base64(out, strbuf_str(&user), v);
 	strbuf_clear(&user);
 	return 0;
 }
@@ -155,9 +112,9 @@ static int add_field(const struct config_credential *c, struct str v, struct inj
 static int add_query(const struct config_credential *c, struct str v, struct injection *ret,
 		     struct err *e)
 {
-	add_percent(&ret->query, str_from_c(c->as_name));
+	encode_percent(&ret->query, str_from_c(c->as_name));
 	strbuf_addc(&ret->query, '=');
-	add_percent(&ret->query, v);
+	encode_percent(&ret->query, v);
 	return ret->query.overflowed ? unusable(c, "out of memory", e) : 0;
 }
 

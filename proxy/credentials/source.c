@@ -16,19 +16,19 @@ const struct source_ops *source_ops_of(const struct config_credential *c)
 	case CREDENTIAL_FROM_FILE:
 	case CREDENTIAL_FROM_ENV: return NULL;
 	case CREDENTIAL_FROM_EXEC: return &source_exec_ops;
+	case CREDENTIAL_FROM_OAUTH2: return &source_oauth2_ops;
 	}
 	return NULL;
 }
 
-int source_open(const struct config_credential *c, struct loop *l, source_result_fn *on_result,
-		void *arg, struct source **ret, struct err *e)
+int source_open(const struct source_setting *setting, struct source **ret, struct err *e)
 {
 	struct source *s = calloc(1, sizeof(*s));
 
 	if (!s)
 		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "out of memory");
-	s->ops = source_ops_of(c);
-	if (s->ops->open(c, l, on_result, arg, &s->self, e) < 0) {
+	s->ops = source_ops_of(setting->c);
+	if (s->ops->open(setting, &s->self, e) < 0) {
 		free(s);
 		return -1;
 	}
@@ -47,4 +47,18 @@ void source_close(struct source *s)
 		return;
 	s->ops->close(s->self);
 	free(s);
+}
+
+int source_param_secret(const struct config_credential *c, enum config_param_key key,
+			const char *word, struct secret **ret, struct err *e)
+{
+	const struct config_param *p = config_param(c, key);
+	struct source_mark mark;
+	int rc;
+
+	if (!p)
+		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "it has no `%s`", word);
+	rc = p->kind == PARAM_FILE ? source_file_read(p->text, &mark, ret, e)
+				   : source_env_read(p->text, ret, e);
+	return rc < 0 ? err_wrap(e, "`%s`", word) : 0;
 }

@@ -42,10 +42,20 @@ int source_env_read(const char *name, struct secret **ret, struct err *e) ATTR_N
 typedef void source_result_fn(void *arg, struct secret *value, int64_t life_us,
 			      const struct err *why);
 
+struct fetcher;
+
+/* What a source works with; all of it outlives it. */
+struct source_setting {
+	const struct config_credential *c;
+	struct loop *loop;
+	struct fetcher *fetcher;
+	source_result_fn *on_result;
+	void *arg; /* of on_result */
+};
+
 struct source_ops {
-	/* c and l outlive it. Nothing is asked yet. */
-	int (*open)(const struct config_credential *c, struct loop *l, source_result_fn *on_result,
-		    void *arg, void **ret, struct err *e);
+	/* Nothing is asked yet. */
+	int (*open)(const struct source_setting *s, void **ret, struct err *e);
 	/* on_result follows, once, from the loop and never from inside this call; until then it is
 	 * not asked again. -1: it does not follow. */
 	int (*ask)(void *self, struct err *e);
@@ -55,11 +65,17 @@ struct source_ops {
 struct source;
 
 const struct source_ops *source_ops_of(const struct config_credential *c); /* NULL: at once */
-int source_open(const struct config_credential *c, struct loop *l, source_result_fn *on_result,
-		void *arg, struct source **ret, struct err *e) ATTR_NODISCARD;
+int source_open(const struct source_setting *setting, struct source **ret,
+		struct err *e) ATTR_NODISCARD;
 int source_ask(struct source *s, struct err *e) ATTR_NODISCARD;
 void source_close(struct source *s); /* NULL is accepted */
 
+/* A secret that a source is told of: a file or a variable, read now. -1 as source_file_read, the
+ * text naming the key. */
+int source_param_secret(const struct config_credential *c, enum config_param_key key,
+			const char *word, struct secret **ret, struct err *e) ATTR_NODISCARD;
+
 extern const struct source_ops source_exec_ops;
+extern const struct source_ops source_oauth2_ops;
 
 #endif

@@ -87,6 +87,9 @@ int credential_env_capture(const struct config *c, struct err *e)
 
 		if (cred->source == CREDENTIAL_FROM_ENV && !find(cred->from))
 			rc = take(cred->from, e);
+		for (size_t n = 0; n < cred->params_n && rc == 0; n++)
+			if (cred->params[n].kind == PARAM_ENV && !find(cred->params[n].text))
+				rc = take(cred->params[n].text, e);
 	}
 	pthread_mutex_unlock(&captured_lock);
 	return rc;

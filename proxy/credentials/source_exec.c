@@ -241,17 +241,21 @@ static void exec_close(void *self)
 	free(x);
 }
 
-static int exec_open(const struct config_credential *c, struct loop *l, source_result_fn *on_result,
-		     void *arg, void **ret, struct err *e)
+static int exec_open(const struct source_setting *s, void **ret, struct err *e)
 {
+	const struct config_credential *c = s->c;
 	struct exec *x = calloc(1, sizeof(*x));
 
 	if (!x)
 		return unavailable(e, ENOMEM, "its helper cannot be started");
-	*x = (struct exec){
-		.c = c, .loop = l, .on_result = on_result, .arg = arg, .out = -1, .pidfd = -1};
+	*x = (struct exec){.c = c,
+			   .loop = s->loop,
+			   .on_result = s->on_result,
+			   .arg = s->arg,
+			   .out = -1,
+			   .pidfd = -1};
 	x->argv = calloc(c->args_n + 2, sizeof(*x->argv));
-	if (!x->argv || timer_init(&x->timer, l, on_timer, x) < 0) {
+	if (!x->argv || timer_init(&x->timer, s->loop, on_timer, x) < 0) {
 		free(x->argv);
 		free(x);
 		return unavailable(e, ENOMEM, "its helper cannot be started");

@@ -71,7 +71,7 @@ static void entry_read(struct entry *en)
 	say_mode(en);
 }
 
-static int entry_open(struct credential_store *s, size_t i, struct err *e)
+static int entry_open(struct credential_store *s, size_t i, struct trust *t, struct err *e)
 {
 	struct entry *en = &s->entries[i];
 
@@ -85,14 +85,14 @@ static int entry_open(struct credential_store *s, size_t i, struct err *e)
 	}
 	if (!s->broker)
 		return err_set(e, "credential %s: nobody is there to ask its source", en->c->name);
-	if (broker_take(s->broker, s->config, i, &en->kept, e) < 0)
+	if (broker_take(s->broker, s->config, i, t, &en->kept, e) < 0)
 		return -1;
 	en->slot = kept_slot(en->kept);
 	return 0;
 }
 
-int credential_store_new(struct config *c, struct broker *b, struct credential_store **ret,
-			 struct err *e)
+int credential_store_new(struct config *c, struct broker *b, struct trust *t,
+			 struct credential_store **ret, struct err *e)
 {
 	struct credential_store *s = calloc(1, sizeof(*s));
 
@@ -107,7 +107,7 @@ int credential_store_new(struct config *c, struct broker *b, struct credential_s
 	s->broker = b;
 	s->n = c->credentials_n;
 	for (size_t i = 0; i < s->n; i++)
-		if (entry_open(s, i, e) < 0) {
+		if (entry_open(s, i, t, e) < 0) {
 			credential_store_unref(s);
 			return -1;
 		}

@@ -6,6 +6,7 @@
 #ifndef STILE_PROXY_CREDENTIALS_STORE_H
 #define STILE_PROXY_CREDENTIALS_STORE_H
 
+#include "certs/trust.h"
 #include "logging/err.h"
 #include "logging/str.h"
 #include "policy/config.h"
@@ -18,11 +19,12 @@ struct secret;		 /* counted, immutable; wiped when the last reference goes */
  * the values are kept for every later store of the process and wiped from the environment block. */
 int credential_env_capture(const struct config *c, struct err *e) ATTR_NODISCARD;
 
-/* Reads every file and variable once, and has b ask the rest (b outlives the store; NULL will do
- * where there is no such source). A source that cannot be read is no failure here: its credential
- * is unavailable until it can, and the operator's log says so (never with the value). */
-int credential_store_new(struct config *c, struct broker *b, struct credential_store **ret,
-			 struct err *e) ATTR_NODISCARD;
+/* Reads every file and variable once, and has b ask the rest, verifying endpoints by t (b outlives
+ * the store; NULL for both will do where there is no such source). A source that cannot be read is
+ * no failure here: its credential is unavailable until it can, and the operator's log says so
+ * (never with the value). */
+int credential_store_new(struct config *c, struct broker *b, struct trust *t,
+			 struct credential_store **ret, struct err *e) ATTR_NODISCARD;
 /* Waits until each source has given its first answer, good or bad, but not longer than
  * LIMIT_MS_SOURCES_FIRST for all. The broker runs. */
 void credential_store_await(struct credential_store *s);

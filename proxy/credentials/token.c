@@ -149,6 +149,32 @@ int token_json_end(const json_t *o, const char *key, int64_t *ret_us, struct err
 	return 0;
 }
 
+int token_json_life(const json_t *o, const char *key, int64_t *ret_us, struct err *e)
+{
+	const json_t *v = json_object_get(o, key);
+	double s;
+
+	*ret_us = 0;
+	if (!v || json_is_null(v))
+		return 0;
+	if (json_is_number(v)) {
+		s = json_number_value(v);
+	} else {
+		/* Some endpoints write it as a text. */
+		uint64_t n;
+
+		if (!json_is_string(v) ||
+		    str_to_u64(str_from(json_string_value(v), json_string_length(v)), &n) < 0)
+			return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE,
+					  "`%s` of its answer is no number of seconds", key);
+		s = (double)n;
+	}
+	if (s > 1e9)
+		s = 1e9;
+	*ret_us = s <= 0 ? -1 : (int64_t)(s * 1e6);
+	return 0;
+}
+
 static int parse_json(struct str text, struct secret **ret, int64_t *ret_life_us, struct err *e)
 {
 	json_t *o = token_json(text, e);

@@ -19,6 +19,10 @@ int token_json_secret(const json_t *o, const char *key, struct secret **ret,
  * when it has passed, never 0; 0 when there is no such key. -1: it is neither. */
 int token_json_end(const json_t *o, const char *key, int64_t *ret_us, struct err *e) ATTR_NODISCARD;
 
+/* `key` of o as a number of seconds, in microseconds: as above, from now on. */
+int token_json_life(const json_t *o, const char *key, int64_t *ret_us,
+		    struct err *e) ATTR_NODISCARD;
+
 /* What a helper prints: {"token": ..., "expires_at": ...}, or the bare token with one newline
  * behind it. */
 int token_parse(struct str text, struct secret **ret, int64_t *ret_life_us,

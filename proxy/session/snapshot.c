@@ -19,7 +19,7 @@ int snapshot_new(struct config *config, struct broker *b, struct snapshot **ret,
 	/* `upstream.trust` left out means the system's roots. */
 	if (trust_new(given ? config->trust : roots, given ? config->trust_n : 1, &s->trust, e) <
 		    0 ||
-	    credential_store_new(config, b, &s->credentials, e) < 0) {
+	    credential_store_new(config, b, s->trust, &s->credentials, e) < 0) {
 		snapshot_unref(s);
 		return -1;
 	}

@@ -11,11 +11,13 @@ bool broker_keeps(const struct config_credential *c)
 	return false;
 }
 
-int broker_take(struct broker *b, struct config *config, size_t i, struct kept **ret, struct err *e)
+int broker_take(struct broker *b, struct config *config, size_t i, struct trust *t,
+		struct kept **ret, struct err *e)
 {
 	(void)b;
 	(void)config;
 	(void)i;
+	(void)t;
 	(void)ret;
 	return err_set(e, "no broker");
 }

@@ -47,7 +47,7 @@ static struct credential_store *store_of(enum credential_source source, char *fr
 	struct credential_store *s;
 	struct err e = ERR_INIT;
 
-	assert_int_equal(credential_store_new(config_of(source, from), NULL, &s, &e), 0);
+	assert_int_equal(credential_store_new(config_of(source, from), NULL, NULL, &s, &e), 0);
 	return s;
 }
 

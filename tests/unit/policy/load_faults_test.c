@@ -373,8 +373,8 @@ static void test_credentials(void **state)
 		 {"3:19: unknown key `form` (did you mean `from`?)"}},
 		{CRED("{from: /run/x, as: bearer}"), {"3:25: `from` must be a map (`key: value`)"}},
 		{CRED("{from: {env: T, file: x}, as: bearer}"),
-		 {"3:25: `from` takes one of `file: PATH`, `env: NAME` and `exec: [PROGRAM, "
-		  "...]`"}},
+		 {"3:25: `from` takes one of `file: PATH`, `env: NAME`, `exec: [PROGRAM, "
+		  "...]` and `oauth2: {...}`"}},
 		{CRED("{from: {}, as: bearer}"), {"3:25: `from` takes one of"}},
 		{CRED("{from: {env: $T}, as: bearer}"),
 		 {"3:31: `$T` is not the name of an environment variable (write it without $)"}},
@@ -397,9 +397,25 @@ static void test_credentials(void **state)
 		  "`cookie: NAME`"}},
 		{CRED("{from: {env: A}, as: {cookie: 'a b'}}"),
 		 {"3:48: `a b` is not the name of a cookie (such as session)"}},
+		{CRED("{from: {oauth2: {}}, as: bearer}"), {"3:34: `oauth2` needs `token_url`"}},
+		{CRED("{from: {oauth2: {token_url: ftp://a.test/}}, as: bearer}"),
+		 {"3:46: `token_url`: `ftp://a.test/`"}},
+		{CRED("{from: {oauth2: {token_url: 'https://a.test/'}}, as: bearer}"),
+		 {"3:34: the grant `client_credentials` needs `client_id`",
+		  "3:34: the grant `client_credentials` needs `client_secret`"}},
+		{CRED("{from: {oauth2: {token_url: 'https://a.test/', client_id: a, client_secret: "
+		      "s3cr3t}}, as: bearer}"),
+		 {"3:94: `client_secret` is a secret, so say where it is ({file: PATH} or {env: "
+		  "NAME})"}},
+		{CRED("{from: {oauth2: {token_url: 'https://a.test/', grant: jwt_bearer}}, as: "
+		      "bearer}"),
+		 {"3:34: the grant `jwt_bearer` needs `assertion`"}},
+		{CRED("{from: {exec: [a], addresses: [10.0.0.0/8]}, as: bearer}"),
+		 {"3:37: `addresses` is for a source that calls an endpoint (remove it)"}},
 		{CRED("{from: {exec: /bin/true}, as: bearer}"),
 		 {"3:32: `exec` is a list, as no shell reads it (write [PROGRAM, ARGUMENT])"}},
-		{CRED("{from: {exec: []}, as: bearer}"), {"3:32: `exec` is an empty list (list something or remove the key)"}},
+		{CRED("{from: {exec: []}, as: bearer}"),
+		 {"3:32: `exec` is an empty list (list something or remove the key)"}},
 		{CRED("{from: {exec: [a, {b: c}]}, as: bearer}"), {"3:36: an argument of `exec`"}},
 		{CRED("{from: {exec: [a], timeout: 5}, as: bearer}"),
 		 {"3:46: `timeout`: `5` has no unit (write 5s, or ms, m, h)"}},

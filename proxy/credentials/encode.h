@@ -1,0 +1,14 @@
+/*
+ * How secrets are spelled in fields, queries and forms. What is appended is a secret as well.
+ */
+#ifndef STILE_PROXY_CREDENTIALS_ENCODE_H
+#define STILE_PROXY_CREDENTIALS_ENCODE_H
+
+#include "logging/strbuf.h"
+
+/* RFC 4648 section 4 of a and then b, as if they were one. */
+void encode_base64(struct strbuf *out, struct str a, struct str b);
+/* All but unreserved characters (RFC 3986 section 2.3) escaped. */
+void encode_percent(struct strbuf *out, struct str s);
+
+#endif
