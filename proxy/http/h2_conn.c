@@ -38,7 +38,8 @@ static int kill_conn(struct h2_conn *c, enum reason why, const char *text)
 	return NGHTTP2_ERR_CALLBACK_FAILURE;
 }
 
-void h2_conn_out_of_memory(struct h2_conn *c)
+/* What has to be said cannot be put into words: only the end of the connection tells the peer. */
+static void out_of_memory(struct h2_conn *c)
 {
 	if (c->fault.reason == REASON_NONE)
 		(void)err_reason(&c->fault, REASON_INTERNAL_ERROR, "HTTP/2: out of memory");
@@ -48,7 +49,7 @@ void h2_conn_out_of_memory(struct h2_conn *c)
 void h2_conn_said(struct h2_conn *c, int rc)
 {
 	if (rc == NGHTTP2_ERR_NOMEM)
-		h2_conn_out_of_memory(c);
+		out_of_memory(c);
 }
 
 void h2_conn_reset_stream(struct h2_conn *c, int32_t id, uint32_t code)

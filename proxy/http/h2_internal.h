@@ -32,9 +32,7 @@ struct h2_conn {
 };
 
 /* h2_conn.c */
-/* What has to be said cannot be put into words: only the end of the connection tells the peer. */
-void h2_conn_out_of_memory(struct h2_conn *c);
-/* Of a call of nghttp2 whose other failures mean that the stream is over. */
+/* Of a call of nghttp2 whose other failures than that of memory mean that the stream is over. */
 void h2_conn_said(struct h2_conn *c, int rc);
 void h2_conn_reset_stream(struct h2_conn *c, int32_t id, uint32_t code);
 
