@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from mirrorlib import Run
 from stilelib import PYTHON, TIMEOUT, Peer, Raw, Stile, allow, check_refusal, clean_env, wait_for
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
@@ -485,26 +486,41 @@ w.on("close", (code, why) => { console.log(code === 4001 && why.toString() === "
 """
 
 
+def command(client: str, folder, url: str, proxy: int) -> list[str]:
+    """The program of a client."""
+    argv = [url, "origin.test", url.split(":")[2].split("/")[0], str(proxy)]
+    if client != "node":
+        if not importlib.util.find_spec(client):
+            pytest.skip(f"python3-{client} is not installed")
+        return [PYTHON, "-c", WEBSOCKETS if client == "websockets" else AIOHTTP, *argv]
+    node = ["env", "NODE_PATH=/usr/share/nodejs", "node"]
+    if not shutil.which("node") or subprocess.run([*node, "-e", "require('ws'); require('https-proxy-agent')"],
+                                                  capture_output=True).returncode:
+        pytest.skip("node, node-ws or node-https-proxy-agent is not installed")
+    (folder / "client.js").write_text(NODE)
+    return [*node, str(folder / "client.js"), *argv]
+
+
 @pytest.mark.parametrize("scheme", ["ws", "wss"])
 @pytest.mark.parametrize("client", ["websockets", "aiohttp", "node"])
 def test_clients(sockets, echo, tmp_path, client, scheme):
     since = sockets.mark()
-    port = echo.tls if scheme == "wss" else echo.clear
-    argv = [f"{scheme}://origin.test:{port}/ws/echo", "origin.test", str(port), str(sockets.port)]
-    env = clean_env(SSL_CERT_FILE=str(sockets.ca), NODE_EXTRA_CA_CERTS=str(sockets.ca), NODE_PATH="/usr/share/nodejs")
-    if client == "node":
-        if not shutil.which("node") or subprocess.run(
-                ["node", "-e", "require('ws'); require('https-proxy-agent')"], env=env, capture_output=True).returncode:
-            pytest.skip("node, node-ws or node-https-proxy-agent is not installed")
-        (tmp_path / "client.js").write_text(NODE)
-        argv = ["node", str(tmp_path / "client.js"), *argv]
-    else:
-        if not importlib.util.find_spec(client):
-            pytest.skip(f"python3-{client} is not installed")
-        argv = [PYTHON, "-c", WEBSOCKETS if client == "websockets" else AIOHTTP, *argv]
+    argv = command(client, tmp_path, f"{scheme}://origin.test:{echo.tls if scheme == 'wss' else echo.clear}/ws/echo", sockets.port)
+    env = clean_env(SSL_CERT_FILE=str(sockets.ca), NODE_EXTRA_CA_CERTS=str(sockets.ca))
     got = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
     assert got.stdout == "done\n", got.stdout + got.stderr
     for start in sockets.wait_records(1, since, event="request.start"):
         end = sockets.wait_record(since, event="request.end", id=start["id"])
         assert (end["scheme"], end["status"]) == (scheme, 101) and "error" not in end, end
         assert end["bytes_out"] > 0 and end["bytes_in"] > 0
+
+
+@pytest.mark.parametrize("client", ["websockets", "aiohttp", "node"])
+def test_clients_in_run(echo, origin, tmp_path, client):
+    """The same within a sandbox, where nobody tells them of a CA."""
+    way = Run(tmp_path, origin, [allow("wss://origin.test:*/ws/**")])
+    got = way.go(*command(client, tmp_path, f"wss://origin.test:{echo.tls}/ws/echo", 3128), home=tmp_path)
+    assert got.stdout == b"done\n", got.said
+    ends = [r for r in way.records() if r["event"] == "request.end"]
+    assert {(r["scheme"], r["status"]) for r in ends} == {("wss", 101)} and not [r for r in ends if "error" in r]
+    way.close()
