@@ -87,7 +87,7 @@ help:
 	@echo "make asan       all tests under AddressSanitizer and UBSan"
 	@echo "make tsan       all tests under ThreadSanitizer"
 	@echo "make torture    system calls and allocations of stile that fail, a sample; FULL=1 for all"
-	@echo "make unit-torture  unit tests again for each allocation, which then fails (PER_TEST=6: some)"
+	@echo "make unit-torture  unit tests and leak scenarios for each allocation, which then fails (PER_TEST=6: some)"
 	@echo "make bypass     the corpus of ways around an allowlist, against the real binary"
 	@echo "make fuzz TIME=60  each fuzzer that long (FUZZ=\"url body\" picks some)"
 	@echo "make fuzz-regress  each fuzzer once over its corpus"

@@ -147,7 +147,8 @@ class Joined:
         if len(arrivals) > (1 if e.posted else 2):
             self.wrong(f"sent too often: {tell}")
         if e.outcome == "ok" and not e.tunnel:
-            whole = [a for a in arrivals if a[3]]
+            # What was a WebSocket to its last byte can be hit afterwards.
+            whole = [a for a in arrivals if a[3] or e.success == 101]
             if len(whole) != 1 or whole[0][1] != e.sent or whole[0][2] != e.got:
                 self.wrong(f"the origin counted otherwise: {tell}")
 
@@ -160,7 +161,7 @@ class Joined:
             # And a tunnel that its client has left can still be hit by what hits everybody.
             error, windows = last.get("error"), self.ledger.windows
             fine = error is None or (e.tunnel == "pass" and error in ("upstream_closed", "client_closed")) \
-                or (e.tunnel and (error in e.expect or windows.excuse(e.begun, e.ended + windows.grace, error)))
+                or ((e.tunnel or e.success == 101) and (error in e.expect or windows.excuse(e.begun, e.ended + windows.grace, error)))
             return pair and bool(fine) and self.bytes_right(e, last)
         if e.outcome in ("status", "cut"):
             if e.outcome == "cut" and pair and "error" not in last and "early" not in e.kind:
@@ -182,7 +183,7 @@ class Joined:
 
     def bytes_right(self, e: Entry, end: dict) -> bool:
         if not e.tunnel:
-            return end.get("status") == 200 and end["bytes_out"] == e.sent and end["bytes_in"] == e.got
+            return end.get("status") == e.success and end["bytes_out"] == e.sent and end["bytes_in"] == e.got
         if e.tunnel == "pass":
             # What the client counts is within TLS.
             return (e.sent < end["bytes_out"] < e.sent * 1.05 + 16384 and e.got < end["bytes_in"] < e.got * 1.05 + 16384)

@@ -11,7 +11,7 @@ class Entry:
     hang; aborted (by the client, on purpose); status (an answer of the origin other than 200)."""
 
     __slots__ = ("rid", "kind", "expect", "outcome", "status", "sent", "got", "begun", "ended", "parent", "tunnel",
-                 "posted")
+                 "posted", "success")
 
     def __init__(self, rid: str, kind: str, expect: frozenset):
         self.rid, self.kind, self.expect = rid, kind, expect
@@ -19,6 +19,7 @@ class Entry:
         self.begun, self.ended = time.monotonic(), 0.0
         self.parent = ""       # the tunnel in which it went, opaque to stile
         self.tunnel = None     # of a tunnel: "tcp" or "pass"
+        self.success = 200     # the status of an exchange that went well
         self.posted = False    # not idempotent, or with a body: never sent twice
 
 

@@ -13,6 +13,8 @@ are idle, in good order), `end` (all, and the book is on disk then)."""
 
 import argparse
 import asyncio
+import base64
+import hashlib
 import json
 import pathlib
 import socket
@@ -117,6 +119,20 @@ class Origin:
         """Takes nothing of the body for a while: the client is held back, not the proxy filled."""
         await asyncio.sleep(0.7)
         return await self.do_cl(x)
+
+    async def do_ws(self, x: Exchange) -> bool:
+        """A WebSocket as far as its head goes; then every byte comes back."""
+        key = x.fields[b"sec-websocket-key"]
+        accept = base64.b64encode(hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())
+        await x.c.send(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+                       b"Sec-WebSocket-Accept: " + accept + b"\r\n\r\n")
+        while x.c.buf or await x.c.fill():
+            data, x.c.buf = bytes(x.c.buf), bytearray()
+            x.body.check(data, x.got)
+            x.got += len(data)
+            await x.c.send(data)
+            x.sent += len(data)
+        return False
 
     async def do_race(self, x: Exchange) -> bool:
         """Closes behind an answer that said nothing of it."""

@@ -33,7 +33,8 @@ import stilelib  # noqa: E402
 from faults import Faults, Logs  # noqa: E402
 from join import Joined  # noqa: E402
 from ledger import Ledger  # noqa: E402
-from traffic import World, crowd  # noqa: E402
+from streams import crowd  # noqa: E402
+from traffic import World  # noqa: E402
 from watch import Process, grows  # noqa: E402
 
 INSIDE = "SOAK_INSIDE"
@@ -145,7 +146,7 @@ class Soak:
 
     def rules(self) -> list[dict]:
         allow = stilelib.allow
-        rules = [allow("http://fwd.test:*", name="forward"), allow("https://insp.test:*"),
+        rules = [allow("http://fwd.test:*", name="forward"), allow("ws://fwd.test:*"), allow("https://insp.test:*"),
                  allow("https://cred.test:*", credential="token"), allow("http://race.test:*"),
                  allow("http://rush.test:*")]
         if self.settings["revocable"]:
@@ -263,6 +264,9 @@ class Soak:
         no_check_time = 0x200000  # X509_V_FLAG_NO_CHECK_TIME: stile's clock jumps, ours does not
         self.world.inspected.verify_flags = int(self.world.inspected.verify_flags) | no_check_time
         assert int(self.world.inspected.verify_flags) & no_check_time
+        self.world.inspected_h2 = ssl.create_default_context(cafile=str(self.stile.ca))
+        self.world.inspected_h2.verify_flags = self.world.inspected.verify_flags
+        self.world.inspected_h2.set_alpn_protocols(["h2"])
         self.world.direct = ssl.create_default_context(cafile=str(self.folder / "pki" / "ca.pem"))
         self.faults = Faults(self)
         self.base = self.process.descriptors()

@@ -25,6 +25,7 @@ class World:
         self.secret = secret.encode()
         self.stopping = asyncio.Event()
         self.inspected: ssl.SSLContext | None = None  # trusts stile's CA
+        self.inspected_h2: ssl.SSLContext | None = None  # and asks for HTTP/2
         self.direct: ssl.SSLContext | None = None     # trusts the origin's
         self.bound = 12 * slower   # an exchange takes no longer, or hangs
         self.live = 0
@@ -726,9 +727,3 @@ class Rude(Tunnels):
 WAYS = [m[3:] for m in dir(Rude) if m.startswith("do_")]
 PATIENT = {"upload_pauses", "down_pauses", "tls_down_pauses", "tunnel_down_pauses", "tunnel_half_closed", "tunnel_early",
            "pipeline", "expect"}
-
-
-def crowd(world: World) -> list[Client]:
-    """Who is there in a round. Most of the slow ones sleep most of the time."""
-    return [make(world) for make, n in ((Forward, 8), (Inspected, 6), (Tunnels, 4), (Revoked, 2), (Liars, 3),
-                                        (BadOrigins, 5), (Rude, 12)) for _ in range(n)]

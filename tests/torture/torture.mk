@@ -24,25 +24,44 @@ torture-asan:
 		$(MAKE) --no-print-directory BUILD=build-asan OPT="$(ASAN)" torture
 
 # Unit tests again for each allocation of what they test, which then fails. PER_TEST bounds the runs
-# of a test (0: all). Without the layers whose tests have threads and processes of their own.
+# of a test (0: all). Without the tests whose threads, processes or network are their own
+# (tests/README.md).
 PER_TEST ?= 0
-UNIT_TORTURE_LAYERS := logging policy certs http credentials
-UNIT_TORTURE := $(filter-out %/writer_test %/writer_trouble_test,$(foreach \
+UNIT_TORTURE_LAYERS := logging policy certs net http credentials sandbox
+UNIT_TORTURE_NOT    := logging/writer_test logging/writer_trouble_test
+UNIT_TORTURE := $(filter-out $(UNIT_TORTURE_NOT:%=$(BUILD)/unit-torture/%),$(foreach \
 	l,$(UNIT_TORTURE_LAYERS),$(TEST_$(l):$(BUILD)/unit/%=$(BUILD)/unit-torture/%)))
 define unit_torture_rules
 $$(TEST_$(1):$$(BUILD)/unit/%=$$(BUILD)/unit-torture/%): $$(BUILD)/unit-torture/%: tests/unit/%.c \
-		tests/torture/alloc.c tests/torture/steady.h $$(call libs,$(1)) | deps
+		$$(addprefix tests/torture/,alloc.c alloc.h unit.c steady.h) $$(call libs,$(1)) | deps
 	@mkdir -p $$(@D)
 	$(Q)$$(CC) $$(CPPFLAGS) $$(PKG_CFLAGS) $$(CFLAGS) -include tests/torture/steady.h -c -o $$@.o $$<
 	$(Q)$$(CC) $$(CPPFLAGS) $$(CFLAGS) -fno-builtin -c -o $$@.alloc.o tests/torture/alloc.c
-	$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) -Wl,--wrap=_cmocka_run_group_tests -o $$@ $$@.o $$@.alloc.o \
-		$$(call libs,$(1)) -lcmocka $$(PKG_LIBS)
+	$(Q)$$(CC) $$(CPPFLAGS) $$(CFLAGS) -c -o $$@.unit.o tests/torture/unit.c
+	$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) -Wl,--wrap=_cmocka_run_group_tests -o $$@ $$@.o $$@.unit.o \
+		$$@.alloc.o $$(call libs,$(1)) -lcmocka $$(PKG_LIBS)
 endef
 $(foreach l,$(UNIT_TORTURE_LAYERS),$(eval $(call unit_torture_rules,$(l))))
 
-.PHONY: unit-torture unit-torture-run
+# Scenarios in which every allocation fails, OpenSSL's too, and nothing may be left behind.
+# LEAK_SECONDS bounds them all (0: every allocation).
+LEAK_SECONDS ?= 40
+LEAKS = $(BUILD)/torture/leaks
+$(LEAKS): $(wildcard tests/torture/leaks*.[ch]) tests/torture/alloc.c tests/torture/alloc.h \
+		$(call libs,credentials) | deps
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -fno-builtin -c -o $@.alloc.o tests/torture/alloc.c
+	$(Q)$(CC) $(CPPFLAGS) $(PKG_CFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(wildcard tests/torture/leaks*.c) \
+		$@.alloc.o $(call libs,credentials) $(PKG_LIBS)
+
+.PHONY: unit-torture unit-torture-run leaks leaks-run
 unit-torture: test-deps
-	@$(MAKE) --no-print-directory BUILD=build-asan OPT="$(ASAN)" unit-torture-run
+	@$(MAKE) --no-print-directory BUILD=build-asan OPT="$(ASAN)" unit-torture-run leaks-run
 unit-torture-run: $(UNIT_TORTURE)
 	@printf '%s\n' $(UNIT_TORTURE) | TORTURE_PER_TEST=$(PER_TEST) UBSAN_OPTIONS=print_stacktrace=1 \
 		ASAN_OPTIONS= xargs -P 2 -n 1 nice -n 5
+leaks: test-deps
+	@$(MAKE) --no-print-directory BUILD=build-asan OPT="$(ASAN)" leaks-run
+leaks-run: $(LEAKS)
+	@ASAN_OPTIONS=detect_leaks=1:leak_check_at_exit=0 UBSAN_OPTIONS=print_stacktrace=1 \
+		$(LEAKS) $(LEAK_SECONDS) $(LEAK)

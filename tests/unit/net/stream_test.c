@@ -528,6 +528,7 @@ static void bulk_with_slow_consumer(void (*connect_sides)(struct side *c, struct
 		}
 		stream_write(c.s, str_from(block, room));
 		sent += room;
+		assert_false((c.seen | s.seen) & STREAM_ERROR);
 		assert_true(stream_data(s.s).n <= LIMIT_STREAM_IN_BYTES);
 		run_ms(1);
 		/* what is left over is drained from outside too */
