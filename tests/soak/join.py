@@ -161,7 +161,8 @@ class Joined:
             # And a tunnel that its client has left can still be hit by what hits everybody.
             error, windows = last.get("error"), self.ledger.windows
             fine = error is None or (e.tunnel == "pass" and error in ("upstream_closed", "client_closed")) \
-                or ((e.tunnel or e.success == 101) and (error in e.expect or windows.excuse(e.begun, e.ended + windows.grace, error)))
+                or ((e.tunnel or e.success == 101) and (error in e.expect or
+                                                        windows.excuse(e.begun, e.ended + windows.grace, error)))
             return pair and bool(fine) and self.bytes_right(e, last)
         if e.outcome in ("status", "cut"):
             if e.outcome == "cut" and pair and "error" not in last and "early" not in e.kind:

@@ -222,7 +222,10 @@ static int broken(FILE *out)
 		abort();
 	strbuf_init(&said, 65536);
 	faults_print(&f, &said);
-	rc = strstr(strbuf_cstr(&said), "memory") || said.overflowed || !f.file ? -1 : 0;
+	rc = strstr(strbuf_cstr(&said), "memory") || strstr(strbuf_cstr(&said), "not to be had") ||
+			     said.overflowed || !f.file
+		     ? -1
+		     : 0;
 	fwrite(strbuf_cstr(&said), 1, said.len, out);
 	strbuf_clear(&said);
 	faults_clear(&f);
