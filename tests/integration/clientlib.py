@@ -5,7 +5,9 @@ import json
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
+import threading
 
 import pytest
 
@@ -67,3 +69,50 @@ def build_java(folder: pathlib.Path) -> list[str]:
     """The command of tests/clients/java."""
     run(tool("javac"), "-d", folder, CLIENTS / "java" / "Client.java", timeout=BUILD_TIMEOUT)
     return [tool("java"), "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", str(folder), "Client"]
+
+
+class Forwarder:
+    """For a client that knows no proxy: each connection to 127.0.0.1:port becomes a CONNECT to the target."""
+
+    def __init__(self, s: Stile, target: str):
+        self.stile, self.target = s, target
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
+
+    def accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(sock,), daemon=True).start()
+
+    def serve(self, sock: socket.socket) -> None:
+        with sock, self.stile.client() as c:
+            if c.connect(self.target).status != 200:
+                return
+            c.sock.settimeout(None)
+            back = threading.Thread(target=self.pump, args=(c.sock, sock), daemon=True)
+            back.start()
+            self.pump(sock, c.sock)
+            back.join(TIMEOUT)
+
+    @staticmethod
+    def pump(a: socket.socket, b: socket.socket) -> None:
+        try:
+            while data := a.recv(65536):
+                b.sendall(data)
+            b.shutdown(socket.SHUT_WR)
+        except OSError:
+            for s in (a, b):
+                try:
+                    s.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
