@@ -5,7 +5,8 @@
  * What must hold: nothing goes upstream without a written start record (the fake sockets look), no
  * answer reaches a client that did not ask, or out of turn, nothing but what is idempotent is sent
  * twice, memory is bounded by the number of connections, and after enough time everything has
- * ended, each request with its records.
+ * ended, each request with its records. An input that begins with 'H' has clients of HTTP/2 within
+ * inspected tunnels: there an answer is its own stream's, and what comes is HTTP/2.
  */
 #include "tests/fuzz/fuzz.h"
 #include "tests/replay/rig.h"
@@ -15,6 +16,7 @@
 #define STEPS_MAX  200
 #define BYTES_BASE (8u << 20)
 #define BYTES_EACH (600u << 10)
+#define BYTES_H2   (3u << 20) /* what waits on an HTTP/2 connection, either way */
 
 struct input {
 	const uint8_t *p, *end;
@@ -31,6 +33,9 @@ static size_t tags_n;
 static bool wild[RIG_PEERS_MAX];      /* this origin sent bytes of the input's */
 static size_t read_to[RIG_PEERS_MAX]; /* how far its requests were looked at */
 static bool is_full;
+static bool speaks_h2;
+static bool log_changed;
+static bool raw[CLIENTS]; /* this client sent bytes of the input's within its HTTP/2 */
 
 static unsigned take(struct input *in)
 {
@@ -52,10 +57,28 @@ static struct str take_bytes(struct input *in, char *buf, size_t size)
 	return str_from(buf, n);
 }
 
+/* Tunnel, handshake and preface at once. */
+static void open_h2(struct peer *c)
+{
+	static const unsigned windows[] = {0, 10, 1, 70000};
+
+	peer_send(c, STR("CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\r\n"));
+	rig_settle();
+	bytes_drop(&c->got, c->got.n); /* the 200 */
+	peer_start_client_h2(c, "a.test", windows[(c - rig.clients) % 4]);
+	rig_settle();
+}
+
 static struct peer *client(unsigned i)
 {
-	while (rig.clients_n <= i % CLIENTS && rig_connect((unsigned)rig.clients_n + 1))
-		;
+	while (rig.clients_n <= i % CLIENTS) {
+		struct peer *c = rig_connect((unsigned)rig.clients_n + 1);
+
+		if (!c)
+			break;
+		if (speaks_h2)
+			open_h2(c);
+	}
 	return i % CLIENTS < rig.clients_n ? &rig.clients[i % CLIENTS] : NULL;
 }
 
@@ -65,6 +88,40 @@ static struct peer *origin(unsigned i)
 }
 
 /* ---- requests ---- */
+
+static void ask_h2(struct input *in, struct peer *c)
+{
+	static const struct {
+		const char *method, *authority, *path, *length, *body;
+		bool open;
+	} forms[] = {
+		{"GET", "a.test", "/@%zu@", NULL, NULL, false},
+		{"HEAD", "a.test", "/@%zu@", NULL, NULL, false},
+		{"POST", "a.test", "/@%zu@", "4", "body", false},
+		{"POST", "a.test", "/@%zu@", "9", "body", false},
+		{"POST", "a.test", "/@%zu@", "2", "body", false},
+		{"POST", "a.test", "/@%zu@", NULL, "body", true},
+		{"PUT", "a.test", "/@%zu@", NULL, "body", false},
+		{"GET", "a.test", "/@%zu@", "0", NULL, true},
+		{"TRACE", "a.test", "/@%zu@", NULL, NULL, false},
+		{"GET", "evil.test", "/@%zu@", NULL, NULL, false},
+		{"GET", "a.test", "/../@%zu@", NULL, NULL, false},
+		{"POST", "a.test", "/@%zu@", "4", NULL, false},
+	};
+	unsigned how = take(in), form = how % ARRAY_LEN(forms);
+	char path[64];
+
+	if (!c || !c->h2 || tags_n == TAGS_MAX)
+		return;
+	tags[tags_n] = (struct tag){.client = (size_t)(c - rig.clients),
+				    .once = strcmp(forms[form].method, "POST") == 0};
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+	snprintf(path, sizeof(path), forms[form].path, tags_n);
+#pragma GCC diagnostic pop
+	(void)h2_peer_ask(c->h2, forms[form].method, forms[form].authority, path,
+			  forms[form].length, forms[form].body, forms[form].open, (int)tags_n++);
+}
 
 static void ask(struct input *in, struct peer *c)
 {
@@ -169,7 +226,11 @@ static void do_peer(struct input *in, unsigned what, struct peer *p)
 	if (!p)
 		return;
 	switch (what) {
-	case 0: peer_send(p, take_bytes(in, buf, sizeof(buf))); break;
+	case 0:
+		if (p->h2 && p->ssl)
+			raw[p - rig.clients] = true;
+		peer_send(p, take_bytes(in, buf, sizeof(buf)));
+		break;
 	case 1: p->k->in_eof = true; break;
 	case 2: p->k->in_reset = true; break;
 	case 3: p->k->window = take(in); break;
@@ -221,6 +282,7 @@ static void do_log(struct input *in)
 {
 	unsigned how = take(in) % 5;
 
+	log_changed = true;
 	if (how < 3)
 		fake_log_set((enum fake_log_mode)how);
 	else
@@ -239,7 +301,11 @@ static void step(struct input *in)
 {
 	unsigned op = take(in) % 24, who = op < 14 ? take(in) : 0;
 
-	if (op == 0 || op == 1)
+	if (op == 1 && speaks_h2 && client(who) && client(who)->h2)
+		h2_peer_cancel(client(who)->h2, (int)(who / CLIENTS));
+	else if ((op == 0 || op == 20) && speaks_h2)
+		ask_h2(in, client(op == 20 ? take(in) : who));
+	else if (op == 0 || op == 1)
 		ask(in, client(who));
 	else if (op == 2 || op == 3)
 		answer(in, origin(who));
@@ -286,8 +352,41 @@ static bool clients_tunnel(size_t i)
 	return false;
 }
 
+/* A record of that stream's request: what was answered was recorded. */
+static bool is_recorded(size_t tag)
+{
+	char mark[16];
+
+	(void)snprintf(mark, sizeof(mark), "@%zu@", tag);
+	for (size_t i = 0; i < fake_log.n; i++)
+		if (fake_log.lines[i].path && strstr(fake_log.lines[i].path, mark))
+			return true;
+	return false;
+}
+
+/* A client that sent bytes of its own has streams that it does not know of. */
+static void check_h2(size_t i)
+{
+	struct peer *c = &rig.clients[i];
+	struct h2_peer_stream *s;
+
+	CHECK(raw[i] || !c->h2_failed);
+	for (int n = 0; !raw[i] && (s = h2_peer_stream(c->h2, n)); n++) {
+		size_t at = 0, tag;
+
+		while (next_tag(&s->got, &at, &tag))
+			CHECK((int)tag == s->tag);
+		/* A refusal does not wait for a log that cannot be written. */
+		CHECK(s->status == 0 || (log_changed && s->status >= 400) ||
+		      is_recorded((size_t)s->tag));
+	}
+}
+
 static void check_clients(void)
 {
+	for (size_t i = 0; i < rig.clients_n; i++)
+		if (rig.clients[i].h2)
+			check_h2(i);
 	for (size_t i = 0; i < rig.clients_n; i++) {
 		const struct bytes *got = &rig.clients[i].got;
 		size_t at = 0, tag, last = 0;
@@ -318,7 +417,19 @@ static void check_origins(void)
 
 static void check_memory(void)
 {
-	CHECK(fake_memory.bytes < BYTES_BASE + BYTES_EACH * fake_sockets_open());
+	CHECK(fake_memory.bytes <
+	      BYTES_BASE + (BYTES_EACH + (speaks_h2 ? BYTES_H2 : 0)) * fake_sockets_open());
+}
+
+/* Origins answer the handshakes that reach them. */
+static void start_origins(void)
+{
+	for (size_t i = 0; speaks_h2 && i < rig.origins_n; i++) {
+		struct peer *o = &rig.origins[i];
+
+		if (!o->ssl && o->got.n > 5 && o->got.p[0] == 0x16 && !wild[i])
+			peer_start_origin_tls(o, "a.test");
+	}
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -330,21 +441,29 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	rig_keeps = true;
 	memset(wild, 0, sizeof(wild));
 	memset(read_to, 0, sizeof(read_to));
+	memset(raw, 0, sizeof(raw));
+	log_changed = false;
+	speaks_h2 = rig_keeps_no_policy = size > 0 && data[0] == 'H';
 	tags_n = 0;
 	fake_begin();
 	fake_memory.bytes = 0;
 	is_full = false;
 	CHECK(rig_start(NULL, NULL, &e) == 0);
 	fake_names.automatic = fake_dials.automatic = take(&in) % 2;
+	if (speaks_h2)
+		fake_names.automatic = fake_dials.automatic = take(&in) % 2;
 	for (unsigned n = 0; n < STEPS_MAX && in.p < in.end && !fake_fault_text(); n++) {
 		joined = *in.p & 0x80;
 		step(&in);
+		start_origins();
 		if (!joined)
 			rig_settle();
 		check_memory();
 	}
 	set_full(false);
 	rig_settle();
+	log_port_flush(rig.worker->log); /* what nobody waits for */
+	(void)fake_log_write();
 	check_clients();
 	check_origins();
 	rig_end();

@@ -22,7 +22,7 @@
 	"      - allow: tcp://t.test:22\n"
 
 struct rig rig;
-bool rig_keeps;
+bool rig_keeps, rig_keeps_no_policy;
 
 /* Made once: nothing in a scenario depends on which keys these are. */
 static struct ca *own_ca, *origin_ca;
@@ -99,18 +99,40 @@ static int make_snapshot(const char *rules, const char *config, struct snapshot 
 	return r;
 }
 
+static void on_kept_leaf(void *arg, struct leaf *leaf, const struct err *e)
+{
+	(void)arg;
+	(void)e;
+	if (!leaf)
+		abort();
+	leaf_unref(leaf);
+}
+
+/* With the leaf that tunnels to a.test are answered with: a run that made it would not free it. */
+static void keep_signer(struct err *e)
+{
+	struct leaf_name name = {.text = STR("a.test")};
+
+	if (kept_signer)
+		return;
+	if (signer_new(own_ca, 16, &kept_signer, e) < 0)
+		abort();
+	signer_get(kept_signer, &name, on_kept_leaf, NULL);
+}
+
 /* Its own reference to each for the rig. */
 static int make_parts(const char *rules, const char *config, struct err *e)
 {
 	if (rig_keeps) {
 		fake_memory.paused++;
-		if (!kept_signer && signer_new(own_ca, 16, &kept_signer, e) < 0)
-			abort();
+		keep_signer(e);
 		if (!kept_snapshot && make_snapshot(NULL, NULL, &kept_snapshot, e) < 0)
 			abort();
 		fake_memory.paused--;
 		fake_memory.live = 0;
 		rig.signer = kept_signer;
+		if (rig_keeps_no_policy)
+			return make_snapshot(NULL, NULL, &rig.snapshot, e);
 		rig.snapshot = snapshot_ref(kept_snapshot);
 		return 0;
 	}
@@ -167,6 +189,7 @@ static void end_peers(struct peer *v, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		SSL_free(v[i].ssl);
+		h2_peer_free(v[i].h2);
 		bytes_clear(&v[i].got);
 	}
 }
@@ -247,16 +270,27 @@ static void start_tls(struct peer *p, SSL *ssl)
 	flush_tls(p);
 }
 
-void peer_start_client_tls(struct peer *p, const char *sni, bool trusting)
+static void start_client_tls(struct peer *p, const char *sni, bool trusting, bool h2)
 {
 	SSL *ssl = SSL_new(trusting ? client_ctx : stranger_ctx);
 
-	if (!ssl)
+	if (!ssl || (h2 && SSL_set_alpn_protos(ssl, (const unsigned char *)"\x02h2", 3) != 0))
 		abort();
 	SSL_set_connect_state(ssl);
 	if (*sni)
 		SSL_set_tlsext_host_name(ssl, sni);
 	start_tls(p, ssl);
+}
+
+void peer_start_client_tls(struct peer *p, const char *sni, bool trusting)
+{
+	start_client_tls(p, sni, trusting, false);
+}
+
+void peer_start_client_h2(struct peer *p, const char *sni, unsigned window)
+{
+	start_client_tls(p, sni, true, true);
+	p->h2 = h2_peer_new(window);
 }
 
 static void on_leaf(void *arg, struct leaf *leaf, const struct err *e)
@@ -289,6 +323,24 @@ void peer_close_notify(struct peer *p)
 		(void)SSL_shutdown(p->ssl);
 		flush_tls(p);
 	}
+}
+
+/* True: it has said something. */
+static bool pump_h2(struct peer *p)
+{
+	struct str out;
+	bool any = false;
+
+	if (!p->h2 || !SSL_is_init_finished(p->ssl) || p->tls_failed)
+		return false;
+	if (!h2_peer_take(p->h2, bytes_str(&p->got)))
+		p->h2_failed = true;
+	bytes_drop(&p->got, p->got.n);
+	while ((out = h2_peer_out(p->h2)).n > 0) {
+		peer_send(p, out);
+		any = true;
+	}
+	return any;
 }
 
 static bool pump(struct peer *p)
@@ -331,8 +383,10 @@ bool rig_pump(void)
 
 	fake_memory.paused++;
 	find_origins();
-	for (size_t i = 0; i < rig.clients_n; i++)
+	for (size_t i = 0; i < rig.clients_n; i++) {
 		any = pump(&rig.clients[i]) || any;
+		any = pump_h2(&rig.clients[i]) || any;
+	}
 	for (size_t i = 0; i < rig.origins_n; i++)
 		any = pump(&rig.origins[i]) || any;
 	fake_memory.paused--;

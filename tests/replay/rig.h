@@ -9,14 +9,17 @@
 
 #include "proxy/session/worker.h"
 #include "tests/replay/fake.h"
+#include "tests/replay/h2_peer.h"
 
 #define RIG_PEERS_MAX 64
 
 struct peer {
 	struct fake_socket *k;
-	SSL *ssl;	  /* owned; NULL: in clear */
-	struct bytes got; /* what the proxy sent, decrypted */
+	SSL *ssl;	    /* owned; NULL: in clear */
+	struct h2_peer *h2; /* owned; NULL: what it speaks is the test's */
+	struct bytes got;   /* what the proxy sent, decrypted */
 	bool tls_failed;
+	bool h2_failed; /* what the proxy sent is no HTTP/2 */
 };
 
 struct rig {
@@ -31,6 +34,8 @@ extern struct rig rig;
 /* The signer and the default policy's snapshot are made once and used again: for many short runs.
  */
 extern bool rig_keeps;
+/* But the snapshot is made anew: it remembers TLS sessions of origins. */
+extern bool rig_keeps_no_policy;
 
 /* What an empty file would not say: the origins' CA, and the policy below. rules and config are
  * YAML with their indentation, NULL: the default ones. -1: e says why. */
@@ -47,6 +52,8 @@ bool rig_pump(void);
 
 void peer_send(struct peer *p, struct str data);
 void peer_start_client_tls(struct peer *p, const char *sni, bool trusting);
+/* The same, with HTTP/2 inside. */
+void peer_start_client_h2(struct peer *p, const char *sni, unsigned window);
 void peer_start_origin_tls(struct peer *p, const char *name);
 void peer_close_notify(struct peer *p);
 

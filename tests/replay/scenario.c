@@ -335,6 +335,34 @@ static void peer_gets(const struct step *s, struct peer *p)
 	bytes_drop(&p->got, upto);
 }
 
+/* The n-th answer: a status, texts in it; nothing, open, reset. */
+static void peer_has(const struct step *s, struct peer *p)
+{
+	struct h2_peer_stream *a =
+		p->h2 ? h2_peer_stream(p->h2, (int)strtol(s->words[2].p, NULL, 10) - 1) : NULL;
+	char said[64];
+
+	if (p->h2_failed)
+		DIFFERS(s, "what it got is no HTTP/2");
+	if (!a) {
+		DIFFERS(s, "that was not asked");
+		return;
+	}
+	snprintf(said, sizeof(said), "%u", a->status);
+	for (size_t i = 3; i < s->n; i++) {
+		bool ok = s->words[i].quoted ? find(bytes_str(&a->got), text_of(&s->words[i])) >= 0
+			  : is(s, i, "nothing") ? a->status == 0 && !a->reset
+			  : is(s, i, "reset")	? a->reset
+			  : is(s, i, "open")	? !a->ended && !a->reset
+			  : is(s, i, "whole")	? a->ended
+						: is(s, i, said);
+
+		if (!ok)
+			DIFFERS(s, "it has: %s%s%s %s", said, a->ended ? " whole" : "",
+				a->reset ? " reset" : "", printable(bytes_str(&a->got)));
+	}
+}
+
 static void peer_sees(const struct step *s, struct peer *p)
 {
 	const char *seen =
@@ -386,6 +414,18 @@ static void peer_does(const struct step *s, struct peer *p)
 		p->k->window = strtoul(s->words[2].p, NULL, 10);
 	} else if (is(s, 1, "reads")) {
 		p->k->window = SIZE_MAX;
+	} else if (is(s, 1, "h2")) {
+		peer_start_client_h2(p, s->words[2].p,
+				     s->n > 3 ? (unsigned)strtoul(s->words[3].p, NULL, 10) : 0);
+	} else if (is(s, 1, "asks") && p->h2) {
+		bool open = is(s, s->n - 1, "open");
+		const struct word *body = s->n > 4 && s->words[4].quoted ? &s->words[4] : NULL;
+
+		if (h2_peer_ask(p->h2, s->words[2].p, "a.test", s->words[3].p, NULL,
+				body ? body->p : NULL, open, 0) < 0)
+			wrong(s, "no more streams");
+	} else if (is(s, 1, "cancels") && p->h2) {
+		h2_peer_cancel(p->h2, (int)strtol(s->words[2].p, NULL, 10) - 1);
 	} else if (is(s, 1, "tls") && s->words[0].p[0] == 'o') {
 		peer_start_origin_tls(p, s->words[2].p);
 	} else if (is(s, 1, "tls")) {
@@ -406,6 +446,8 @@ static void do_peer(const struct step *s)
 	}
 	if (is(s, 1, "gets"))
 		peer_gets(s, p);
+	else if (is(s, 1, "has") && s->n > 2)
+		peer_has(s, p);
 	else if (is(s, 1, "sees"))
 		peer_sees(s, p);
 	else if (is(s, 1, "is"))
