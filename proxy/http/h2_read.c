@@ -247,7 +247,8 @@ static int join_cookies(const struct h2_head *h, struct request *r)
 	for (size_t i = 0; i < h->n; i++) {
 		struct field f = line_of(h, i);
 
-		if (!str_eq(f.name, STR("cookie")))
+		/* One of nothing would leave a space where no value may have one. */
+		if (!str_eq(f.name, STR("cookie")) || f.value.n == 0)
 			continue;
 		if (!first)
 			strbuf_add(&all, STR("; "));

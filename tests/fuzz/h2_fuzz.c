@@ -31,7 +31,9 @@ static void look(struct h2_stream *s, bool server, const struct h1_context *ctx)
 			}
 			request_clear(&q);
 		} else {
-			if (h2_read_response(h, STR("GET"), &r, &e) == 0) {
+			struct str method = s->id == 3 ? STR("CONNECT") : STR("GET");
+
+			if (h2_read_response(h, method, &r, &e) == 0) {
 				CHECK(h2_write_response(&r, &out) == 0);
 				h2_fields_clear(&out);
 			} else {
