@@ -160,6 +160,10 @@ int h2_peer_ask(struct h2_peer *h, const char *method, const char *authority, co
 	nghttp2_nv nv[] = {pair(":method", method), pair(":scheme", "https"),
 			   pair(":authority", authority), pair(":path", path),
 			   pair("content-length", length ? length : "")};
+	nghttp2_nv socket[] = {pair(":method", "CONNECT"), pair(":protocol", "websocket"),
+			       pair(":scheme", "https"),   pair(":authority", authority),
+			       pair(":path", path),	   pair("sec-websocket-version", "13")};
+	bool websocket = strcmp(method, "WEBSOCKET") == 0;
 	nghttp2_data_provider data = {.read_callback = on_read};
 	struct asked *a = &h->v[h->n];
 
@@ -169,8 +173,11 @@ int h2_peer_ask(struct h2_peer *h, const char *method, const char *authority, co
 			    .body = body,
 			    .body_n = body ? strlen(body) : 0,
 			    .open = open};
-	a->id = nghttp2_submit_request(h->session, NULL, nv, length ? 5 : 4,
-				       body || open ? &data : NULL, NULL);
+	if (websocket)
+		a->id = nghttp2_submit_request(h->session, NULL, socket, 6, &data, NULL);
+	else
+		a->id = nghttp2_submit_request(h->session, NULL, nv, length ? 5 : 4,
+					       body || open ? &data : NULL, NULL);
 	return a->id < 0 ? -1 : h->n++;
 }
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proxy/http/websocket.h"
 #include "proxy/session/client.h"
 #include "tests/replay/rig.h"
 
@@ -335,6 +336,24 @@ static void peer_gets(const struct step *s, struct peer *p)
 	bytes_drop(&p->got, upto);
 }
 
+/* The 101 that answers the key of what it got, whatever key that is. */
+static void peer_accepts(const struct step *s, struct peer *p)
+{
+	ptrdiff_t at = find(bytes_str(&p->got), STR("Sec-WebSocket-Key: "));
+	struct str key = str_head(str_skip(bytes_str(&p->got), (size_t)(at < 0 ? 0 : at) + 19), 24);
+	char accept[WEBSOCKET_ACCEPT_MAX], text[200];
+
+	if (at < 0 || websocket_accept(key, accept) < 0) {
+		DIFFERS(s, "no key to be answered");
+		return;
+	}
+	snprintf(text, sizeof(text),
+		 "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: "
+		 "Upgrade\r\nSec-WebSocket-Accept: %s\r\n\r\n",
+		 accept);
+	peer_send(p, str_from_c(text));
+}
+
 /* The n-th answer: a status, texts in it; nothing, open, reset. */
 static void peer_has(const struct step *s, struct peer *p)
 {
@@ -398,6 +417,8 @@ static void peer_does(const struct step *s, struct peer *p)
 	} else if (is(s, 1, "sends")) {
 		for (size_t i = 2; i < s->n; i++)
 			peer_send(p, text_of(&s->words[i]));
+	} else if (is(s, 1, "accepts")) {
+		peer_accepts(s, p);
 	} else if (is(s, 1, "dribbles")) {
 		for (size_t i = 0; s->n > 2 && i < s->words[2].n; i++) {
 			peer_send(p, str_from(s->words[2].p + i, 1));
