@@ -307,6 +307,24 @@ static void test_gone_after_its_fin(void **state)
 	stream_close(a.s);
 }
 
+/* A write that fails while the read side has neither bytes nor an end: nobody else would tell. */
+static void test_a_failed_write_that_nothing_explains(void **state)
+{
+	struct side a;
+	int raw;
+
+	(void)state;
+	pair(&a, &raw);
+	assert_int_equal(write(raw, "x", 1), 1);
+	shutdown(raw, SHUT_RD); /* of a Unix socket: EPIPE here, and no end */
+	stream_write(a.s, STR("lost"));
+	RUN_UNTIL(a.seen & STREAM_ERROR);
+	assert_int_equal(a.got, 1); /* what had come is read first */
+	assert_false(a.seen & STREAM_EOF);
+	stream_close(a.s);
+	close(raw);
+}
+
 static void tcp_pair(struct side *a, int *ret_raw)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
@@ -863,6 +881,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_answer_is_read_after_a_failed_write, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_gone_after_its_fin, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_a_failed_write_that_nothing_explains, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(test_a_reset_that_a_write_met_is_no_eof, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(test_close_within_callback, setup, teardown),
