@@ -247,8 +247,7 @@ static int join_cookies(const struct h2_head *h, struct request *r)
 	for (size_t i = 0; i < h->n; i++) {
 		struct field f = line_of(h, i);
 
-		/* One of nothing would leave a space where no value may have one. */
-		if (!str_eq(f.name, STR("cookie")) || f.value.n == 0)
+		if (!str_eq(f.name, STR("cookie")))
 			continue;
 		if (!first)
 			strbuf_add(&all, STR("; "));
@@ -261,7 +260,8 @@ static int join_cookies(const struct h2_head *h, struct request *r)
 		strbuf_clear(&all);
 		return bytes == 0 ? 0 : -1;
 	}
-	cookie->value = str_from(r->joined, bytes);
+	/* A last one of nothing leaves a space, which HTTP/1 would not have read either. */
+	cookie->value = str_trim_ows(str_from(r->joined, bytes));
 	return 0;
 }
 

@@ -57,7 +57,7 @@ static void test_same_as_h1(void **state)
 		 false},
 		{":method: GET\n:scheme: https\n:authority: a.test\n:path: /\ncookie: \n"
 		 "cookie: b=2\ncookie: \n",
-		 "GET / HTTP/1.1\r\nHost: a.test\r\ncookie: b=2\r\n\r\n", true},
+		 "GET / HTTP/1.1\r\nHost: a.test\r\ncookie: ; b=2;\r\n\r\n", true},
 		{":method: PUT\n:scheme: https\n:path: /\nhost: a.test\n",
 		 "PUT / HTTP/1.1\r\nhost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n", false},
 	};
