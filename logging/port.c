@@ -91,7 +91,7 @@ int log_port_new(struct log_writer *w, struct log_port **ret, struct err *e)
 	return 0;
 }
 
-static void hand_over(struct log_port *p, bool is_last);
+static bool hand_over(struct log_port *p, bool is_last, bool may_write);
 
 void log_port_free(struct log_port *p)
 {
@@ -101,7 +101,7 @@ void log_port_free(struct log_port *p)
 
 	if (!p)
 		return;
-	hand_over(p, true);
+	(void)hand_over(p, true, false);
 	w = p->writer;
 	pthread_mutex_lock(&w->lock);
 	for (at = &w->ports; *at != p; at = &(*at)->next)
@@ -178,7 +178,7 @@ uint64_t log_port_add(struct log_port *p, const struct record *r, bool must)
 	n = add_line(p, r);
 	if (n == 0) {
 		/* A chunk that is full to its bound: go on in the next one. */
-		log_port_flush(p);
+		(void)hand_over(p, false, false);
 		n = add_line(p, r);
 	}
 	if (n == 0 && must)
@@ -190,19 +190,20 @@ uint64_t log_port_add(struct log_port *p, const struct record *r, bool must)
 	return p->given;
 }
 
-static void hand_over(struct log_port *p, bool is_last)
+/* True: it is written already. */
+static bool hand_over(struct log_port *p, bool is_last, bool may_write)
 {
 	struct log_writer *w = p->writer;
-	bool must_wake;
+	bool must_wake, is_lent;
 
 	if (!p->filling || p->filling->text.len == 0)
-		return;
+		return false;
 	pthread_mutex_lock(&w->lock);
 	/* When memory is out, the only chunk stays here until another comes back: the next end must
 	 * find a place. */
 	if (!is_last && p->is_tight && !p->spare && p->in_flight > 0) {
 		pthread_mutex_unlock(&w->lock);
-		return;
+		return false;
 	}
 	chunk_list_push(&w->waiting, p->filling);
 	p->in_flight++;
@@ -212,16 +213,24 @@ static void hand_over(struct log_port *p, bool is_last)
 		p->filling->next = NULL;
 		p->spare_count--;
 	}
-	must_wake = w->is_sleeping;
-	w->is_sleeping = false; /* one wake-up is enough */
+	is_lent = may_write && writer_lend(w);
+	must_wake = !is_lent && w->is_sleeping;
+	if (must_wake)
+		w->is_sleeping = false; /* one wake-up is enough */
 	pthread_mutex_unlock(&w->lock);
 	if (must_wake)
 		pthread_cond_signal(&w->wake);
+	return is_lent && writer_write_lent(w, p);
 }
 
 void log_port_flush(struct log_port *p)
 {
-	hand_over(p, false);
+	(void)hand_over(p, false, false);
+}
+
+bool log_port_write(struct log_port *p)
+{
+	return hand_over(p, false, true);
 }
 
 void log_port_drain(struct log_port *p)

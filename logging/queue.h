@@ -68,6 +68,8 @@ struct log_writer {
 	struct chunk_list waiting;
 	struct log_port *ports;
 	bool is_sleeping;
+	bool is_lent; /* a port's thread writes in the place of the sleeping one: what is the
+			 thread's own is that one's meanwhile */
 	bool reopen_wanted;
 	bool has_next;
 	struct sink next; /* owned until the thread takes it */
@@ -91,6 +93,7 @@ struct log_writer {
 	int64_t retry_at_ms;
 	int64_t look_at_ms;  /* when to look again whether the path still names the open file */
 	int64_t moved_on_ms; /* when bytes were last taken, or the first of them came */
+	int64_t lend_at_ms;  /* not lent before: the disk was slow */
 };
 
 void chunk_list_push(struct chunk_list *l, struct chunk *c);
@@ -98,6 +101,15 @@ struct chunk *chunk_list_pop(struct chunk_list *l); /* NULL when empty */
 void chunk_free(struct chunk *c);		    /* NULL is accepted */
 
 /* The writer's side: */
+
+/* Under the lock, with work in `waiting` and nothing before it: may the caller write it, at once
+ * and without waiting for a disk that is slow? True: writer_write_lent must follow, without the
+ * lock. */
+bool writer_lend(struct log_writer *w);
+/* Writes what there is, marks it, gives the chunks back and the thread its own. p, whose caller
+ * looks at its mark itself, is not signalled. False: it is not all written, and the thread goes on.
+ */
+bool writer_write_lent(struct log_writer *w, const struct log_port *p);
 void port_signal(struct log_port *p);
 /* Gives a written chunk back to its port; frees a port that nobody holds any more. Under the lock.
  */

@@ -8,12 +8,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/vfs.h>
 #include <syslog.h>
 #include <unistd.h>
 
@@ -44,6 +46,24 @@ static int facility_of(const char *name, int *ret, struct err *e)
 		       name);
 }
 
+/* Do writes to fd go into the page cache of this machine, and no further? Not so where a server or
+ * another process stands behind the file, or where one cannot see what does (overlays). */
+static bool is_local(int fd)
+{
+	struct statfs fs;
+
+	if (fstatfs(fd, &fs) < 0)
+		return false;
+	switch ((unsigned long)fs.f_type) {
+	case EXT4_SUPER_MAGIC: /* and its forebears */
+	case XFS_SUPER_MAGIC:
+	case BTRFS_SUPER_MAGIC:
+	case F2FS_SUPER_MAGIC:
+	case TMPFS_MAGIC: return true;
+	default: return false;
+	}
+}
+
 /* What kind of thing fd is decides how it is written to and watched. */
 static int learn_fd(struct sink *s, int fd, struct err *e)
 {
@@ -53,6 +73,7 @@ static int learn_fd(struct sink *s, int fd, struct err *e)
 		return err_sys(e, errno, "%s", s->path ? s->path : "stdout");
 	s->is_regular = S_ISREG(st.st_mode);
 	s->has_poll = S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode) || isatty(fd);
+	s->is_quick = s->is_regular && is_local(fd);
 	s->dev = st.st_dev;
 	s->ino = st.st_ino;
 	return 0;
@@ -272,6 +293,20 @@ ssize_t sink_write(struct sink *s, const struct iovec *iov, int count, int timeo
 		return write_stream(fd, iov, timeout_ms);
 	if (!s->is_begun && end_last_line(s) < 0)
 		return -1;
+	return writev(fd, iov, count);
+}
+
+ssize_t sink_write_quick(struct sink *s, const struct iovec *iov, int count)
+{
+	int fd = s->kind == SINK_STDOUT ? STDOUT_FILENO : s->fd;
+	ssize_t n;
+
+	if (s->may_wait)
+		return writev(fd, iov, count);
+	n = pwritev2(fd, iov, count, -1, RWF_NOWAIT);
+	if (n >= 0 || (errno != EOPNOTSUPP && errno != EINVAL && errno != ENOSYS))
+		return n;
+	s->may_wait = true;
 	return writev(fd, iov, count);
 }
 

@@ -34,6 +34,8 @@ struct sink {
 	bool is_begun; /* something was written through it */
 	bool is_regular;
 	bool has_poll; /* a pipe, a socket or a terminal: it may not take bytes at once */
+	bool is_quick; /* a file in the page cache of this machine: sink_write_quick may be asked */
+	bool may_wait; /* and its file system cannot be asked not to wait */
 	dev_t dev;
 	ino_t ino;
 };
@@ -52,6 +54,10 @@ const char *sink_name(const struct sink *s);
  * that is full. Half a line that stands at the end of a file when the first write comes is ended.
  * The bytes taken (> 0), or -1 with errno (EAGAIN: not within that time). */
 ssize_t sink_write(struct sink *s, const struct iovec *iov, int count, int timeout_ms);
+/* Of a sink that is_quick and is_begun: the same, but nothing is waited for that the kernel knows
+ * to be waited for
+ * (-1 with EAGAIN). Where the file system does not know (ext4, tmpfs), it is an ordinary write. */
+ssize_t sink_write_quick(struct sink *s, const struct iovec *iov, int count);
 /* fdatasync; 0 where there is no disk behind. -1 with errno. */
 int sink_sync(const struct sink *s);
 enum sink_state sink_state(const struct sink *s);

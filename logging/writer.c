@@ -18,6 +18,8 @@
 #define IOV_CHUNKS     256 /* chunks in one writev */
 #define LOOK_EVERY_MS  500 /* whether the path still names the open file */
 #define STREAM_WAIT_MS 200 /* one poll of a pipe; orders are looked at in between */
+#define LENT_SLOW_MS   10 /* so long a write tells of a busy disk: only the thread may meet it... */
+#define LENT_REST_MS   5000 /* ...until then */
 
 static int64_t now_ms(void)
 {
@@ -158,15 +160,12 @@ static void reopen(struct log_writer *w)
 		log_error("cannot open the log anew: %s; the old file stays in use", e.text);
 }
 
-/* Tells the ports that wait for it that their lines are written, and gives them their chunks back.
- */
-static void commit(struct log_writer *w)
+/* Tells the ports that wait for it, except `self`, that their lines are written. */
+static void mark_written(struct log_writer *w, const struct log_port *self)
 {
 	uint64_t before, awaited;
 	size_t bytes = 0;
 
-	if (!w->done.head)
-		return;
 	for (struct chunk *c = w->done.head; c; c = c->next) {
 		bytes += c->text.len;
 		before = atomic_load_explicit(&c->port->written, memory_order_relaxed);
@@ -178,13 +177,26 @@ static void commit(struct log_writer *w)
 	atomic_fetch_sub_explicit(&w->queued, bytes, memory_order_relaxed);
 	/* After all the marks: a port with several chunks is told once. */
 	for (struct chunk *c = w->done.head; c; c = c->next) {
-		if (c->port->is_awaited)
+		if (c->port->is_awaited && c->port != self)
 			port_signal(c->port);
 		c->port->is_awaited = false;
 	}
-	pthread_mutex_lock(&w->lock);
+}
+
+/* With the lock held. */
+static void return_chunks(struct log_writer *w)
+{
 	while (w->done.head)
 		port_return_chunk(chunk_list_pop(&w->done));
+}
+
+static void commit(struct log_writer *w)
+{
+	if (!w->done.head)
+		return;
+	mark_written(w, NULL);
+	pthread_mutex_lock(&w->lock);
+	return_chunks(w);
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -209,18 +221,26 @@ static int stream_wait_ms(const struct log_writer *w, bool is_stopping)
 	return left < STREAM_WAIT_MS ? (int)left : STREAM_WAIT_MS;
 }
 
-/* One writev for what waits, and the sync if it is asked for. */
-static void write_some(struct log_writer *w, bool is_stopping)
+/* What is to be written next; how many of iov it fills. */
+static int gather(const struct log_writer *w, struct iovec iov[IOV_CHUNKS])
 {
-	struct iovec iov[IOV_CHUNKS];
 	size_t skip = w->offset;
 	int count = 0;
-	ssize_t n = 0;
 
 	for (struct chunk *c = w->writing.head; c && count < IOV_CHUNKS; c = c->next) {
 		iov[count++] = (struct iovec){c->text.data + skip, c->text.len - skip};
 		skip = 0;
 	}
+	return count;
+}
+
+/* One writev for what waits, and the sync if it is asked for. */
+static void write_some(struct log_writer *w, bool is_stopping)
+{
+	struct iovec iov[IOV_CHUNKS];
+	int count = gather(w, iov);
+	ssize_t n = 0;
+
 	if (count)
 		n = sink_write(&w->sink, iov, count, stream_wait_ms(w, is_stopping));
 	if (n < 0) {
@@ -238,6 +258,70 @@ static void write_some(struct log_writer *w, bool is_stopping)
 	if (!w->writing.head)
 		set_working(w);
 	commit(w);
+}
+
+/* ---- what a port writes itself ---- */
+
+static void take_waiting(struct log_writer *w)
+{
+	if (w->writing.tail)
+		w->writing.tail->next = w->waiting.head;
+	else
+		w->writing.head = w->waiting.head;
+	w->writing.tail = w->waiting.tail;
+	w->waiting = (struct chunk_list){NULL, NULL};
+}
+
+/* Only while the thread sleeps for want of work: whatever is out of the ordinary is for it. */
+bool writer_lend(struct log_writer *w)
+{
+	if (!w->is_sleeping || w->is_lent || w->reopen_wanted || w->has_next || w->is_stopping ||
+	    w->is_failing || w->is_gone || w->writing.head || w->done.head)
+		return false;
+	if (!w->sink.is_quick || !w->sink.is_begun || now_ms() < w->lend_at_ms ||
+	    atomic_load_explicit(&w->wait, memory_order_relaxed) == LOG_WAIT_SYNCED ||
+	    !atomic_load_explicit(&w->available, memory_order_relaxed))
+		return false;
+	w->is_lent = true;
+	take_waiting(w);
+	return true;
+}
+
+/* What goes wrong here is not judged: it stays in `writing`, and the thread meets the same. */
+bool writer_write_lent(struct log_writer *w, const struct log_port *p)
+{
+	struct iovec iov[IOV_CHUNKS];
+	int64_t begun = now_ms(), ended;
+	bool is_whole, must_wake;
+	ssize_t n = sink_write_quick(&w->sink, iov, gather(w, iov));
+
+	w->moved_on_ms = begun;
+	if (n > 0)
+		advance(w, (size_t)n);
+	ended = now_ms();
+	if (n < 0 || ended - begun > LENT_SLOW_MS)
+		w->lend_at_ms = ended + LENT_REST_MS;
+	mark_written(w, p);
+	pthread_mutex_lock(&w->lock);
+	return_chunks(w);
+	w->is_lent = false;
+	is_whole = !w->writing.head;
+	must_wake = !is_whole || w->waiting.head || !w->is_sleeping;
+	if (must_wake)
+		w->is_sleeping = false;
+	pthread_mutex_unlock(&w->lock);
+	if (must_wake)
+		pthread_cond_signal(&w->wake);
+	return is_whole;
+}
+
+/* ---- the thread ---- */
+
+/* With the lock held. */
+static void take_back(struct log_writer *w)
+{
+	while (w->is_lent)
+		pthread_cond_wait(&w->wake, &w->lock);
 }
 
 /* Sleeps until there is something to do. With the lock held. */
@@ -261,6 +345,7 @@ static void wait_for_work(struct log_writer *w)
 		w->is_sleeping = true;
 		pthread_cond_timedwait(&w->wake, &w->lock, &t);
 		w->is_sleeping = false;
+		take_back(w);
 	}
 }
 
@@ -275,14 +360,8 @@ static bool take_orders(struct log_writer *w)
 	wait_for_work(w);
 	if (!w->writing.head && w->waiting.head)
 		w->moved_on_ms = now_ms();
-	if (w->waiting.head) {
-		if (w->writing.tail)
-			w->writing.tail->next = w->waiting.head;
-		else
-			w->writing.head = w->waiting.head;
-		w->writing.tail = w->waiting.tail;
-		w->waiting = (struct chunk_list){NULL, NULL};
-	}
+	if (w->waiting.head)
+		take_waiting(w);
 	must_reopen = w->reopen_wanted;
 	must_change = w->has_next;
 	if (must_change) {

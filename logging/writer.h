@@ -53,8 +53,11 @@ int log_port_fd(const struct log_port *p);
  * be taken (queue full or memory out). `must` lines (ends of what was started) are taken even
  * past the queue's bound. */
 uint64_t log_port_add(struct log_port *p, const struct record *r, bool must);
-/* Hands the batch to the thread: once a loop turn, and nothing happens when it is empty. */
+/* Hands the batch to the thread; nothing happens when it is empty. */
 void log_port_flush(struct log_port *p);
+/* The same once a loop turn, and without the thread where it sleeps and the target takes bytes at
+ * once: true, the batch is written, and nothing else will tell the caller so. */
+bool log_port_write(struct log_port *p);
 /* True: the line with this ticket is written. Else the eventfd tells when it is. It tells of the
  * lowest ticket asked for; when that is written the next one must be asked for again. */
 bool log_port_await(struct log_port *p, uint64_t ticket) ATTR_NODISCARD;

@@ -104,6 +104,11 @@ static void on_turn_end(void *arg)
 	struct worker *w = arg;
 
 	run_tasks(w);
+	if (!log_port_write(w->log))
+		return;
+	release_waiters(w);
+	run_tasks(w);
+	/* What those had to say at once waits for its turn. */
 	log_port_flush(w->log);
 }
 

@@ -144,6 +144,8 @@ extern struct fake_log {
 	struct fake_line *lines;
 	size_t n, written;
 } fake_log;
+/* Whether a port may write in the thread's place. */
+extern bool fake_log_is_lent;
 struct log_writer *fake_log_begin(void);
 void fake_log_set(enum fake_log_mode mode);
 void fake_log_full(bool full); /* the queue has no room */

@@ -14,6 +14,7 @@
 #include "tests/replay/fake.h"
 
 struct fake_log fake_log;
+bool fake_log_is_lent;
 struct fake_moves fake_moves;
 
 static struct log_writer writer;
@@ -110,7 +111,7 @@ static void write_chunk(struct chunk *c)
 }
 
 /* A chunk at a time: that is what a full disk takes back. */
-bool fake_log_write(void)
+static bool write_waiting(const struct log_port *self)
 {
 	bool any = false;
 
@@ -126,11 +127,29 @@ bool fake_log_write(void)
 		write_chunk(c);
 		writer.queued -= c->text.len;
 		c->port->written = c->last_ticket;
-		port_signal(c->port);
+		if (c->port != self)
+			port_signal(c->port);
 		port_return_chunk(c);
 		any = true;
 	}
 	return any;
+}
+
+bool fake_log_write(void)
+{
+	return write_waiting(NULL);
+}
+
+bool writer_lend(struct log_writer *w)
+{
+	return fake_log_is_lent && fake_log.mode == LOG_WRITES && fake_log.fail_at == 0 &&
+	       w->waiting.head == w->waiting.tail;
+}
+
+bool writer_write_lent(struct log_writer *w, const struct log_port *p)
+{
+	(void)write_waiting(p);
+	return !w->waiting.head;
 }
 
 static bool has_end(const struct fake_line *start)

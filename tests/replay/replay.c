@@ -109,7 +109,12 @@ int main(int argc, char **argv)
 		run++;
 		snprintf(where, sizeof(where), "while %s:%u: %.100s\n", all.v[i].file,
 			 all.v[i].line, all.v[i].name);
+		/* Once as if the log's thread wrote all records, once as if it slept. */
 		text = scenario_run(&all.v[i], false, trace);
+		fake_log_is_lent = !text;
+		if (!text)
+			text = scenario_run(&all.v[i], false, trace);
+		fake_log_is_lent = false;
 		if (text) {
 			printf("FAILED %s: %s\n", all.v[i].name, text);
 			bad++;

@@ -84,6 +84,8 @@ static void *send_lines(void *arg)
 			log_port_flush(p);
 			sleep_ms(1);
 		}
+		if (i % 3 == 0 && log_port_write(p))
+			assert_true(log_port_written(p) >= ticket);
 		if (i % (1 + i % 97) == 0)
 			log_port_flush(p);
 		if (i % 5000 == 4999) {
@@ -321,13 +323,91 @@ static void test_latency(void **state)
 	assert_seen_once(0, 5000);
 }
 
+/* Where the thread sleeps the port writes itself, behind what the thread wrote, into the file that
+ * is in use; and the thread still sees what is asked of it. */
+static void test_written_at_once(void **state)
+{
+	struct log_writer *w;
+	struct log_port *p;
+	uint64_t ticket;
+	char old[192];
+	size_t at_once = 0;
+	bool is_heard = false; /* what the thread said */
+
+	(void)state;
+	/* In memory: what stands behind /tmp may be of the kind that is left to the thread. */
+	assert_int_equal(rmdir(dir), 0);
+	snprintf(dir, sizeof(dir), "/dev/shm/stile-writer-XXXXXX");
+	if (!mkdtemp(dir)) {
+		assert_int_equal(set_up(state), 0);
+		print_message("no /dev/shm\n");
+		skip();
+	}
+	snprintf(path, sizeof(path), "%s/log", dir);
+	w = new_writer(path, LOG_WAIT_WRITTEN);
+	p = new_port(w);
+	ticket = add(p, 0, 0, false);
+	/* The first line of a file is the thread's. */
+	assert_false(log_port_write(p));
+	assert_true(wait_written(p, ticket, 2000));
+	for (uint64_t i = 1; i < 2000; i++) {
+		struct pollfd fd = {.fd = log_port_fd(p), .events = POLLIN};
+
+		if (i == 1000) {
+			snprintf(old, sizeof(old), "%s.1", path);
+			assert_int_equal(rename(path, old), 0);
+			log_writer_reopen(w);
+		}
+		ticket = add(p, 0, i, false);
+		assert_false(log_port_await(p, ticket));
+		if (!log_port_write(p)) {
+			assert_true(wait_written(p, ticket, 2000));
+			is_heard = false;
+			continue;
+		}
+		at_once++;
+		assert_true(log_port_written(p) == ticket);
+		/* Nobody is woken to hear what the caller knows. */
+		if (is_heard)
+			assert_int_equal(poll(&fd, 1, 0), 0);
+		else
+			log_port_drain(p);
+		is_heard = true;
+	}
+	assert_true(at_once > 0);
+	log_port_free(p);
+	log_writer_free(w, 1000);
+	read_all();
+	assert_seen_once(0, 2000);
+	assert_int_equal(files_read, 2);
+}
+
+/* A pipe may be full at any time, and a disk takes its time to sync: that is the thread's. */
+static void test_not_at_once(void **state)
+{
+	struct log_writer *w = new_writer(path, LOG_WAIT_SYNCED);
+	struct log_port *p = new_port(w);
+
+	(void)state;
+	for (uint64_t i = 0; i < 50; i++) {
+		uint64_t ticket = add(p, 0, i, false);
+
+		assert_false(log_port_write(p));
+		assert_true(wait_written(p, ticket, 5000));
+	}
+	log_port_free(p);
+	log_writer_free(w, 1000);
+	read_all();
+	assert_seen_once(0, 50);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_simple),     TEST(test_bad_targets), TEST(test_rotation),
-		TEST(test_synced),     TEST(test_no_wait),     TEST(test_queue_bound),
-		TEST(test_huge_batch), TEST(test_stdout),      TEST(test_signals),
-		TEST(test_latency),
+		TEST(test_simple),     TEST(test_bad_targets),	   TEST(test_rotation),
+		TEST(test_synced),     TEST(test_no_wait),	   TEST(test_queue_bound),
+		TEST(test_huge_batch), TEST(test_stdout),	   TEST(test_signals),
+		TEST(test_latency),    TEST(test_written_at_once), TEST(test_not_at_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

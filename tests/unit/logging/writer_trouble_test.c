@@ -6,6 +6,7 @@
 #include "writer_fixture.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/resource.h>
 
 static void test_full_device(void **state)
@@ -188,6 +189,41 @@ static void test_partial(void **state)
 	assert_seen_once(0, ticket);
 }
 
+/* What a port wrote itself and the disk took in part, the thread ends. */
+static void test_partial_at_once(void **state)
+{
+	struct log_writer *w = new_writer(path, LOG_WAIT_WRITTEN);
+	struct log_port *p = new_port(w);
+	struct rlimit old, small;
+	uint64_t ticket;
+
+	(void)state;
+	signal(SIGXFSZ, SIG_IGN); /* as a worker's thread has it blocked */
+	ticket = add(p, 0, 0, false);
+	log_port_flush(p);
+	assert_true(wait_written(p, ticket, 2000));
+	sleep_ms(20); /* the thread sleeps */
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+	small = old;
+	small.rlim_cur = 1000;
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+	for (int i = 0; i < 10; i++)
+		ticket = add(p, 0, ticket, true);
+	assert_false(log_port_write(p));
+	assert_true(wait_available(p, false, 2000));
+	ticket = add(p, 0, ticket, true);
+	assert_false(log_port_write(p));
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+	assert_true(wait_available(p, true, 2000));
+	assert_true(wait_written(p, ticket, 2000));
+	signal(SIGXFSZ, SIG_DFL);
+	log_port_free(p);
+	log_writer_free(w, 1000);
+	read_all();
+	assert_int_equal(lines_read, ticket);
+	assert_seen_once(0, ticket);
+}
+
 /* The same, but the file is left in that state: the half line is taken back from the old file and
  * whole in the new one. */
 static void test_partial_then_retarget(void **state)
@@ -324,6 +360,7 @@ int main(void)
 		TEST(test_full_device),	    TEST(test_deleted),	  TEST(test_vanished),
 		TEST(test_moved),	    TEST(test_partial),	  TEST(test_partial_then_retarget),
 		TEST(test_unfinished_file), TEST(test_truncated), TEST(test_pipe),
+		TEST(test_partial_at_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
