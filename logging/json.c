@@ -43,7 +43,7 @@ void json_close(struct json *j, char bracket)
 
 /* Not 0 if one of eight bytes may not stand in a JSON string as it is, or is not ASCII. In each
  * byte the top bit tells; (x - 1) & ~x has it where x is 0. */
-static uint64_t has_special(uint64_t v)
+static inline uint64_t has_special(uint64_t v)
 {
 	uint64_t quote = v ^ EACH_BYTE('"'), backslash = v ^ EACH_BYTE('\\');
 	uint64_t del = v ^ EACH_BYTE(0x7f);

@@ -27,7 +27,7 @@ enum log_level log_get_level(void)
 	return (enum log_level)atomic_load_explicit(&level_now, memory_order_relaxed);
 }
 
-static void put_line(enum log_level level, const char *fmt, va_list ap)
+static void put_line(const char *fmt, va_list ap)
 {
 	static const char prefix[] = "stile: ";
 	char raw[2048];
@@ -36,8 +36,6 @@ static void put_line(enum log_level level, const char *fmt, va_list ap)
 	int saved = errno;
 	ssize_t n;
 
-	if (level > log_get_level())
-		return;
 	if (vsnprintf(raw, sizeof(raw), fmt, ap) < 0)
 		return;
 	for (size_t i = 0; i < len; i++)
@@ -55,8 +53,10 @@ static void put_line(enum log_level level, const char *fmt, va_list ap)
 	{                                                                                          \
 		va_list ap;                                                                        \
                                                                                                    \
+		if ((level) > log_get_level())                                                     \
+			return;                                                                    \
 		va_start(ap, fmt);                                                                 \
-		put_line(level, fmt, ap);                                                          \
+		put_line(fmt, ap);                                                                 \
 		va_end(ap);                                                                        \
 	}
 

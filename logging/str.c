@@ -7,22 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct str str_from_c(const char *c)
-{
-	return c ? (struct str){c, strlen(c)} : STR_NONE;
-}
-
-struct str str_from(const void *p, size_t n)
-{
-	return (struct str){p, n};
-}
-
-/* memcmp with a NULL pointer is undefined even for no bytes, and the empty slice has one. */
-bool str_eq(struct str a, struct str b)
-{
-	return a.n == b.n && (a.n == 0 || memcmp(a.p, b.p, a.n) == 0);
-}
-
 static unsigned char lower(char c)
 {
 	unsigned char u = (unsigned char)c;
@@ -35,7 +19,7 @@ bool str_eq_nocase(struct str a, struct str b)
 	if (a.n != b.n)
 		return false;
 	for (size_t i = 0; i < a.n; i++)
-		if (lower(a.p[i]) != lower(b.p[i]))
+		if (a.p[i] != b.p[i] && lower(a.p[i]) != lower(b.p[i]))
 			return false;
 	return true;
 }
@@ -65,18 +49,6 @@ ptrdiff_t str_find(struct str s, char c)
 	const char *at = s.n ? memchr(s.p, c, s.n) : NULL;
 
 	return at ? at - s.p : -1;
-}
-
-struct str str_skip(struct str s, size_t n)
-{
-	if (n > s.n)
-		n = s.n;
-	return n ? (struct str){s.p + n, s.n - n} : s;
-}
-
-struct str str_head(struct str s, size_t n)
-{
-	return (struct str){s.p, n < s.n ? n : s.n};
 }
 
 struct str str_trim_ows(struct str s)
@@ -116,6 +88,21 @@ int str_to_u64(struct str s, uint64_t *ret)
 	}
 	*ret = n;
 	return 0;
+}
+
+/* Eight bytes at a time; the shift brings down the high bits, which a product mixes best. */
+uint64_t str_hash(uint64_t seed, struct str s)
+{
+	uint64_t h = seed ^ s.n * 0x9e3779b97f4a7c15U;
+
+	for (size_t i = 0; i < s.n; i += 8) {
+		uint64_t v = 0;
+
+		memcpy(&v, s.p + i, s.n - i < sizeof(v) ? s.n - i : sizeof(v));
+		h = (h ^ v) * 0x9e3779b97f4a7c15U;
+		h ^= h >> 32;
+	}
+	return h;
 }
 
 char *str_dup(struct str s)

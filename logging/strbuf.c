@@ -100,13 +100,10 @@ static size_t make_room(struct strbuf *b, size_t n)
 	return fits;
 }
 
-void strbuf_add(struct strbuf *b, struct str s)
+void strbuf_add_slowly(struct strbuf *b, struct str s)
 {
-	size_t n;
+	size_t n = make_room(b, s.n);
 
-	if (s.n == 0)
-		return;
-	n = make_room(b, s.n);
 	if (n == 0)
 		return;
 	memcpy(b->data + b->len, s.p, n);
@@ -114,28 +111,25 @@ void strbuf_add(struct strbuf *b, struct str s)
 	b->data[b->len] = '\0';
 }
 
-void strbuf_addc(struct strbuf *b, char c)
-{
-	if (make_room(b, 1) == 0)
-		return;
-	b->data[b->len++] = c;
-	b->data[b->len] = '\0';
-}
-
-void strbuf_adds(struct strbuf *b, const char *c)
-{
-	strbuf_add(b, str_from_c(c));
-}
-
 void strbuf_addu(struct strbuf *b, unsigned long long n)
 {
+	static const char pairs[] = "00010203040506070809101112131415161718192021222324252627282930"
+				    "31323334353637383940414243444546474849505152535455565758596061"
+				    "62636465666768697071727374757677787980818283848586878889909192"
+				    "93949596979899";
 	char digits[20];
 	size_t at = sizeof(digits);
 
-	do {
-		digits[--at] = (char)('0' + n % 10);
-		n /= 10;
-	} while (n);
+	for (; n >= 100; n /= 100) {
+		at -= 2;
+		memcpy(digits + at, pairs + n % 100 * 2, 2);
+	}
+	if (n >= 10) {
+		at -= 2;
+		memcpy(digits + at, pairs + n * 2, 2);
+	} else {
+		digits[--at] = (char)('0' + n);
+	}
 	strbuf_add(b, str_from(digits + at, sizeof(digits) - at));
 }
 

@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "logging/attrs.h"
 #include "logging/str.h"
@@ -34,9 +35,33 @@ void strbuf_reset(struct strbuf *b); /* empties, keeps the memory */
 /* Room for n more bytes, for a caller that writes them itself and then adds them to len and sets
  * the terminator; NULL if there is none (nothing is marked then). Valid until the next change. */
 char *strbuf_reserve(struct strbuf *b, size_t n);
-void strbuf_add(struct strbuf *b, struct str s);
-void strbuf_addc(struct strbuf *b, char c);
-void strbuf_adds(struct strbuf *b, const char *c);
+void strbuf_add_slowly(struct strbuf *b, struct str s); /* for strbuf_add alone */
+
+/* The common case, memory that is there, without a call: a head or a record is many small pieces.
+ */
+static inline void strbuf_add(struct strbuf *b, struct str s)
+{
+	if (s.n == 0)
+		return;
+	if (b->overflowed || s.n >= b->cap - b->len || s.n > b->max - b->len) {
+		strbuf_add_slowly(b, s);
+		return;
+	}
+	memcpy(b->data + b->len, s.p, s.n);
+	b->len += s.n;
+	b->data[b->len] = '\0';
+}
+
+static inline void strbuf_addc(struct strbuf *b, char c)
+{
+	strbuf_add(b, str_from(&c, 1));
+}
+
+static inline void strbuf_adds(struct strbuf *b, const char *c)
+{
+	strbuf_add(b, str_from_c(c));
+}
+
 void strbuf_addu(struct strbuf *b, unsigned long long n); /* decimal */
 void strbuf_addf(struct strbuf *b, const char *fmt, ...) ATTR_PRINTF(2, 3);
 void strbuf_vaddf(struct strbuf *b, const char *fmt, va_list ap);

@@ -50,11 +50,7 @@ struct pool {
 
 static uint64_t hash_of(const struct pool *p, struct str key)
 {
-	uint64_t h = 14695981039346656037ULL ^ p->seed;
-
-	for (size_t i = 0; i < key.n; i++)
-		h = (h ^ (unsigned char)key.p[i]) * 1099511628211ULL;
-	return h ^ (h >> 32);
+	return str_hash(p->seed, key);
 }
 
 static struct entries *bucket(struct pool *p, uint64_t hash)
@@ -168,6 +164,8 @@ static void make_room(struct pool *p, uint64_t hash, struct str key)
 	struct entry *n, *oldest = NULL;
 	size_t same = 0;
 
+	if (p->n < p->max && p->n < p->max_per_key)
+		return;
 	TAILQ_FOREACH(n, bucket(p, hash), chain)
 	if (has_key(n, hash, key)) {
 		same++;

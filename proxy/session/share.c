@@ -72,11 +72,7 @@ void share_free(struct share *h)
 
 uint64_t share_hash(const struct share *h, struct str key)
 {
-	uint64_t n = 14695981039346656037ULL ^ h->seed;
-
-	for (size_t i = 0; i < key.n; i++)
-		n = (n ^ (unsigned char)key.p[i]) * 1099511628211ULL;
-	return n ^ (n >> 32);
+	return str_hash(h->seed, key);
 }
 
 static struct seats *chain(struct share *h, uint64_t hash)

@@ -121,13 +121,32 @@ static void test_dup(void **state)
 	free(copy);
 }
 
+/* Each bit of a key counts, wherever it stands, and so does its length. */
+static void test_hash(void **state)
+{
+	char key[41] = {0};
+	uint64_t plain = str_hash(7, str_from(key, sizeof(key)));
+
+	(void)state;
+	assert_true(plain == str_hash(7, str_from(key, sizeof(key))));
+	assert_true(plain != str_hash(8, str_from(key, sizeof(key))));
+	for (size_t bit = 0; bit < sizeof(key) * 8; bit++) {
+		key[bit / 8] = (char)(1 << bit % 8);
+		assert_true(plain != str_hash(7, str_from(key, sizeof(key))));
+		key[bit / 8] = 0;
+	}
+	for (size_t n = 0; n < sizeof(key); n++)
+		assert_true(plain != str_hash(7, str_from(key, n)));
+	assert_true(str_hash(7, STR_NONE) == str_hash(7, STR("")));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_from),  cmocka_unit_test(test_compare),
 		cmocka_unit_test(test_ends),  cmocka_unit_test(test_cut),
 		cmocka_unit_test(test_split), cmocka_unit_test(test_to_u64),
-		cmocka_unit_test(test_dup),
+		cmocka_unit_test(test_dup),   cmocka_unit_test(test_hash),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,8 @@
  */
 #include "unit.h"
 
+#include <stdio.h>
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -184,13 +186,35 @@ static void test_printable(void **state)
 	strbuf_clear(&b);
 }
 
+/* Every length of a number, at both ends of each. */
+static void test_addu_digits(void **state)
+{
+	unsigned long long n = 1;
+
+	(void)state;
+	for (int digits = 1; digits <= 19; digits++, n *= 10) {
+		unsigned long long all[] = {n - 1, n, n + 1, n * 9 + 9};
+
+		for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+			char want[24];
+			struct strbuf b;
+
+			snprintf(want, sizeof(want), "%llu", all[i]);
+			strbuf_init(&b, 64);
+			strbuf_addu(&b, all[i]);
+			assert_string_equal(strbuf_cstr(&b), want);
+			strbuf_clear(&b);
+		}
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_grow),	cmocka_unit_test(test_bound),
-		cmocka_unit_test(test_formats), cmocka_unit_test(test_take),
-		cmocka_unit_test(test_fixed),	cmocka_unit_test(test_printable),
-		cmocka_unit_test(test_reserve),
+		cmocka_unit_test(test_addu_digits), cmocka_unit_test(test_grow),
+		cmocka_unit_test(test_bound),	    cmocka_unit_test(test_formats),
+		cmocka_unit_test(test_take),	    cmocka_unit_test(test_fixed),
+		cmocka_unit_test(test_printable),   cmocka_unit_test(test_reserve),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
