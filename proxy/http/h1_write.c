@@ -8,6 +8,8 @@
 #include "proxy/http/h1_text.h"
 #include "proxy/http/reply.h"
 
+#define HEAD_BYTES 500 /* of most heads, so that the text does not grow by doubling */
+
 static void add_line(struct strbuf *out, struct str name, struct str value)
 {
 	strbuf_add(out, name);
@@ -64,6 +66,7 @@ int h1_write_request(const struct request *r, const struct fields *extra, struct
 	    r->url.path.n == 0 || !h1_all(extra_query, H1_TARGET) ||
 	    str_find(extra_query, '#') >= 0)
 		return -1;
+	(void)strbuf_reserve(out, HEAD_BYTES);
 	strbuf_add(out, r->method);
 	strbuf_addc(out, ' ');
 	request_add_target(&r->url, extra_query, out);
@@ -138,6 +141,7 @@ int h1_write_response(const struct response *r, enum http_version v, bool keep, 
 {
 	if (r->status < 100 || r->status > 599 || !h1_all(r->upgrade, H1_VALUE))
 		return -1;
+	(void)strbuf_reserve(out, HEAD_BYTES);
 	add_status_line(out, r);
 	if (add_fields(out, &r->fields) < 0)
 		return -1;

@@ -363,11 +363,13 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 
 int timer_init(struct timer *t, struct loop *l, void (*fn)(void *arg), void *arg)
 {
-	struct timer_impl *ti = calloc(1, sizeof(*ti));
+	/* Not calloc, which passes by glibc's cache of the thread. */
+	struct timer_impl *ti = malloc(sizeof(*ti));
 
 	*t = (struct timer){.loop = l, .fn = fn, .arg = arg, .impl = ti};
 	if (!ti)
 		return -1;
+	*ti = (struct timer_impl){0};
 	event_assign(&ti->ev, l->base, -1, 0, on_timer, t);
 	return 0;
 }

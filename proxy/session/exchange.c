@@ -41,6 +41,10 @@ static void arm(struct exchange *x, uint64_t ms)
 	timer_arm(&x->timer, ms < left ? ms : left);
 }
 
+#define SAME_BYTES 1000 /* of most requests, so that the text does not grow by doubling */
+/* Memory of exchanges that a worker keeps. Not where use after free is looked for. */
+#define SPARES_MAX 32
+
 #define TO(s) (1u << EXCHANGE_##s)
 
 /* The only assignment to the state: which move is legal, and the timer of each state. */
@@ -110,6 +114,7 @@ static uint64_t record_start(struct exchange *x)
 
 	fill(x, &r, &m, RECORD_REQUEST_START);
 	audit_decision(&r, true, REASON_NONE);
+	(void)strbuf_reserve(&x->same, SAME_BYTES);
 	(void)record_format_same(&r, &x->same);
 	r.same = strbuf_str(&x->same);
 	ticket = worker_log(x->worker, &r, false);
@@ -157,7 +162,13 @@ static void free_exchange(void *obj)
 	strbuf_clear(&x->same);
 	strbuf_clear(&x->sent);
 	free(x->pool_key);
-	free(x);
+	if (!HAS_ADDRESS_SANITIZER && x->worker->spares_n < SPARES_MAX) {
+		x->next = x->worker->spares;
+		x->worker->spares = x;
+		x->worker->spares_n++;
+	} else {
+		free(x);
+	}
 }
 
 /* The one exit: detaches everything, writes the last record if it is not written yet, gives the
@@ -970,10 +981,34 @@ void exchange_drive(struct exchange *x)
 	x->driving = false;
 }
 
+/* Zeroed; one is too large for glibc's cache of the thread. */
+static struct exchange *take_memory(struct worker *w)
+{
+	struct exchange *x = w->spares;
+
+	if (!x)
+		return calloc(1, sizeof(*x));
+	w->spares = x->next;
+	w->spares_n--;
+	memset(x, 0, sizeof(*x));
+	return x;
+}
+
+void exchange_free_spares(struct worker *w)
+{
+	while (w->spares) {
+		struct exchange *x = w->spares;
+
+		w->spares = x->next;
+		free(x);
+	}
+	w->spares_n = 0;
+}
+
 struct exchange *exchange_new(struct worker *w, struct downstream *d, const struct caller *caller,
 			      struct request *r)
 {
-	struct exchange *x = calloc(1, sizeof(*x));
+	struct exchange *x = take_memory(w);
 
 	if (!x)
 		return NULL;

@@ -82,6 +82,8 @@ void exchange_abandon(struct exchange *x, enum reason why, const char *detail);
 /* For the worker, of those in EXCHANGE_RELAY (worker->relays): the policy has changed. What s does
  * not admit any more ends (policy_revoked). */
 void exchange_recheck(struct exchange *x, struct snapshot *s);
+/* For the worker's end, behind its loop's. */
+void exchange_free_spares(struct worker *w);
 struct exchange *exchange_next(const struct exchange *x);
 
 #endif

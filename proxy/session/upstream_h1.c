@@ -66,12 +66,14 @@ int upstream_h1_new(struct worker *w, struct stream *s, bool reused,
 		    const struct upstream_place *place, void (*on_event)(void *arg), void *arg,
 		    struct upstream **ret, struct err *e)
 {
-	struct upstream_h1 *u = calloc(1, sizeof(*u));
+	/* Not calloc, which passes by glibc's cache of the thread. */
+	struct upstream_h1 *u = malloc(sizeof(*u));
 
 	if (!u) {
 		stream_close(s);
 		return err_reason(e, REASON_INTERNAL_ERROR, "out of memory");
 	}
+	*u = (struct upstream_h1){0};
 	u->up.ops = &ops;
 	u->s = s;
 	u->worker = w;

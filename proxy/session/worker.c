@@ -264,6 +264,7 @@ void worker_free(struct worker *w)
 	log_port_free(w->log);
 	own_addrs_free(w->own_addrs);
 	loop_free(w->loop);
+	exchange_free_spares(w);
 	snapshot_unref(w->snapshot);
 	snapshot_unref(w->next);
 	free(w->listeners);

@@ -82,6 +82,7 @@ struct worker {
 	struct timer retire_timer;
 	struct client *clients; /* all, newest first */
 	struct tunnel *tunnels;
+	struct exchange *spares;   /* memory alone, of those that ended */
 	struct exchange *relays;   /* that have become WebSockets */
 	struct origin_h2 *origins; /* HTTP/2 connections to origins, newest first */
 	struct origin_h2 *origins_by[ORIGIN_CHAINS]; /* the same by share_hash of their key */
@@ -92,6 +93,7 @@ struct worker {
 	/* plain */
 	size_t listeners_n;
 	size_t clients_n;
+	size_t spares_n;
 	size_t origins_n;
 	pthread_t thread;
 	bool draining;
