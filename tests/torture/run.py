@@ -57,6 +57,7 @@ def cases(counts: dict[tuple[str, str], int], stacks: list[tuple[int, str, int, 
     rng.shuffle(out)
     return out
 
+SHARES = {"command": 1, "start": 1, "traffic": 3, "stop": 1}  # of --seconds
 SAMPLE = 15  # allocations of a library, without --full
 
 
@@ -128,8 +129,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="stile-torture-") as tmp:
         rig = Rig(pathlib.Path(tmp))
         try:
-            for i, phase in enumerate(phases):
-                left = args.seconds / len(phases) if args.seconds else 10 ** 9
+            for phase in phases:
+                share = SHARES[phase] / sum(SHARES[p] for p in phases)
+                left = args.seconds * share if args.seconds else 10 ** 9
                 run = run_commands if phase == "command" else lambda *a, p=phase: run_phase(a[0], p, *a[1:])
                 run(rig, args, tally, time.monotonic() + left)
                 rig.end()
