@@ -177,7 +177,9 @@ static void mark_written(struct log_writer *w, const struct log_port *self)
 	atomic_fetch_sub_explicit(&w->queued, bytes, memory_order_relaxed);
 	/* After all the marks: a port with several chunks is told once. */
 	for (struct chunk *c = w->done.head; c; c = c->next) {
-		if (c->port->is_awaited && c->port != self)
+		bool is_told = self && c->port == self;
+
+		if (c->port->is_awaited && !is_told)
 			port_signal(c->port);
 		c->port->is_awaited = false;
 	}
