@@ -81,6 +81,15 @@ int cli_usage(const char *cmd, const char *fmt, ...)
 	return EXIT_USAGE;
 }
 
+static struct str word_until(struct str s, const char *stops)
+{
+	size_t n = 0;
+
+	while (n < s.n && !strchr(stops, s.p[n]))
+		n++;
+	return str_head(s, n);
+}
+
 /* The long flag of a command that is nearest to what was given, in buf with its dashes: the lines
  * of its help begin with them. "": none is near. */
 static void nearest_flag(const char *cmd, const char *given, char *buf, size_t size)
@@ -100,7 +109,7 @@ static void nearest_flag(const char *cmd, const char *given, char *buf, size_t s
 		if (!str_starts(line, STR("  --")))
 			continue;
 		line = str_skip(line, 4);
-		line = str_head(line, strcspn(line.p, " ,[="));
+		line = word_until(line, " ,[=");
 		(void)snprintf(words[n], sizeof(words[n]), "%.*s", STR_FMT(line));
 		list[n] = words[n];
 		n++;
@@ -108,7 +117,7 @@ static void nearest_flag(const char *cmd, const char *given, char *buf, size_t s
 	if (!str_starts(name, STR("--")))
 		return;
 	name = str_skip(name, 2);
-	name = str_head(name, strcspn(name.p, "="));
+	name = word_until(name, "=");
 	near = nearest_word(name, list, n);
 	if (near)
 		(void)snprintf(buf, size, "--%s", near);

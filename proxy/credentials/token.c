@@ -102,14 +102,16 @@ static int parse_time(const char *text, double *ret)
 {
 	struct tm tm = {0};
 	const char *p = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
-	double fraction = 0, scale = 0.1;
+	double scale = 1;
 	int sign, h, m;
 
 	if (!p)
 		return -1;
-	for (p += *p == '.'; *p >= '0' && *p <= '9'; p++, scale /= 10)
-		fraction += (*p - '0') * scale;
-	*ret = (double)timegm(&tm) + fraction;
+	*ret = (double)timegm(&tm);
+	for (p += *p == '.'; *p >= '0' && *p <= '9'; p++) {
+		scale /= 10;
+		*ret += (*p - '0') * scale;
+	}
 	if ((*p == 'Z' || *p == 'z') && !p[1])
 		return 0;
 	sign = *p == '+' ? 1 : *p == '-' ? -1 : 0;
