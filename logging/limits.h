@@ -81,8 +81,8 @@
 /* Connections. */
 #define LIMIT_CONNECTIONS	   16384 /* per listener */
 #define LIMIT_CONNECTIONS_PER_ADDR 8192	 /* per client address and listener */
-#define LIMIT_POOL_IDLE		   512	 /* idle upstream connections per worker */
-#define LIMIT_POOL_IDLE_PER_ORIGIN 32
+#define LIMIT_POOL_IDLE		   1024	 /* idle upstream connections per worker */
+#define LIMIT_POOL_IDLE_PER_ORIGIN 512	 /* a burst of HTTP/2 streams to an HTTP/1.1 origin */
 #define LIMIT_DESCRIPTOR_RESERVE   16
 #define LIMIT_WORKERS		   64
 #define LIMIT_ACCEPT_BATCH	   64

@@ -12,7 +12,7 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 
-#define BUCKETS 1024 /* a power of two, well over LIMIT_POOL_IDLE */
+#define BUCKETS 2048 /* a power of two, well over LIMIT_POOL_IDLE */
 /* Longer idle: ask the kernel whether the origin closed meanwhile. Shorter, and the loop would have
  * heard it, but for the turn that is running. */
 #define PEEK_US 1000000
