@@ -1,6 +1,7 @@
 /*
- * The exchange's inside, shared by exchange.c (a request, from head to record) and exchange_relay.c
- * (the WebSocket that one may become). Nobody else includes it.
+ * The exchange's inside, shared by exchange.c (a request, from head to record), exchange_decide.c
+ * (its first state) and exchange_relay.c (the WebSocket that one may become). Nobody else includes
+ * it.
  */
 #ifndef STILE_PROXY_SESSION_EXCHANGE_INTERNAL_H
 #define STILE_PROXY_SESSION_EXCHANGE_INTERNAL_H
@@ -65,10 +66,15 @@ struct exchange {
 	struct err error;
 };
 
-/* exchange.c */
-const struct config_limits *exchange_limits(const struct exchange *x);
+/* exchange_decide.c */
 /* What the policy is asked. */
 struct policy_request exchange_question(const struct exchange *x);
+/* 0: admitted, its identity set, x->rule and x->pool_key filled. -1: refused, or what it needs is
+ * not to be had. */
+int exchange_decide(struct exchange *x, struct err *e) ATTR_NODISCARD;
+
+/* exchange.c */
+const struct config_limits *exchange_limits(const struct exchange *x);
 /* Ends with x->error: an answer of ours if none has begun. */
 void exchange_fail(struct exchange *x);
 void exchange_fail_with(struct exchange *x, const struct err *e);
