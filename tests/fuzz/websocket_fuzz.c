@@ -281,6 +281,7 @@ static void read_answer(const struct request *q, struct str in, bool h2, struct 
 {
 	struct response r;
 	struct err e = ERR_INIT;
+	struct str head = in;
 	int rc;
 
 	if (h2) {
@@ -291,11 +292,14 @@ static void read_answer(const struct request *q, struct str in, bool h2, struct 
 	} else {
 		struct fuzz_verdict v = scan_all_ways(in, true, rnd);
 
-		rc = h1_parse_response(v.rc > 0 ? str_head(in, v.len) : in, STR("GET"), &r, &e);
+		/* What stands behind it is the other protocol's. */
+		if (v.rc > 0)
+			head = str_head(in, v.len);
+		rc = h1_parse_response(head, STR("GET"), &r, &e);
 		CHECK(rc < 0 || v.rc > 0);
 	}
 	if (rc == 0)
-		judge(q, &r, h2, in);
+		judge(q, &r, h2, head);
 	else
 		CHECK(e.reason == REASON_UPSTREAM_MALFORMED);
 	response_clear(&r);
