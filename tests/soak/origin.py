@@ -271,7 +271,7 @@ async def main() -> None:
     o = Origin(args.book, args.secret.read_text().strip())
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(args.pki / "good.pem", args.pki / "good.key")
-    servers = [await asyncio.start_server(o.serve, "127.0.0.1", 0, ssl=x, limit=LIMIT, backlog=1024)
+    servers = [await asyncio.start_server(o.serve, "127.0.0.1", 0, ssl=x, limit=LIMIT, backlog=4096)
                for x in (None, context)]
     dead = socket.socket()
     dead.bind(("127.0.0.1", 0))  # never listens
