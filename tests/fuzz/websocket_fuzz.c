@@ -253,7 +253,7 @@ static void judge(const struct request *q, const struct response *r, bool h2, st
 
 	if (r->status >= 200) {
 		CHECK(websocket_check_refusal(q, r, &e) ==
-		      (q->version == HTTP_2 && r->status < 300 ? -1 : 0));
+		      (q->websocket && q->version == HTTP_2 && r->status < 300 ? -1 : 0));
 		return;
 	}
 	if (r->status != 101)
