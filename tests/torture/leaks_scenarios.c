@@ -110,7 +110,7 @@ __attribute__((constructor)) static void prepare(void)
 static const char *const asked[] = {
 	"https://api.github.com/repos/acme/site/issues",
 	"https://docs.example.com/",
-	"https://pypi.org/simple/x",
+	"https://docs.example.com/simple/x",
 	"https://evil.example/x%2fy",
 	"http://mirror.example.com/pool/a",
 	"https://api.anthropic.com/v1/messages",

@@ -76,7 +76,7 @@ def commands() -> list[list[str]]:
     examples = sorted((pathlib.Path(__file__).resolve().parents[2] / "proxy" / "examples").glob("*.yaml"))
     first = str(examples[0])
     return [*(["check", str(x)] for x in examples), ["test", "-c", first],
-            ["explain", "-c", first, "GET", "https://pypi.org/simple/"], ["ca", "bundle", "-c", first]]
+            ["explain", "-c", first, "GET", "https://docs.example.com/simple/"], ["ca", "bundle", "-c", first]]
 
 
 def run_commands(rig: Rig, args, tally: Tally, until: float) -> None:
