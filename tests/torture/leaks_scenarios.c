@@ -541,7 +541,7 @@ static int credentials(FILE *out)
 		captured = credential_env_capture(&c, &e) == 0;
 		leaks_resume(was);
 	}
-	rc = credential_store_new(&c, NULL, &s, &e);
+	rc = credential_store_new(&c, NULL, NULL, &s, &e);
 	if (rc < 0)
 		return -1;
 	for (size_t i = 0; i < 2; i++)
