@@ -74,9 +74,9 @@ def build_java(folder: pathlib.Path) -> list[str]:
 class Forwarder:
     """For a client that knows no proxy: each connection to 127.0.0.1:port becomes a CONNECT to the target."""
 
-    def __init__(self, s: Stile, target: str):
+    def __init__(self, s: Stile, target: str, listener: socket.socket | None = None):
         self.stile, self.target = s, target
-        self.listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.listener = listener or socket.create_server(("127.0.0.1", 0), backlog=64)
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self.accept, daemon=True).start()
 

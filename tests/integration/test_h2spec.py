@@ -14,7 +14,8 @@ import xml.etree.ElementTree
 
 import pytest
 
-from stilelib import REPO, SLOWER, TIMEOUT, Stile, allow
+from clientlib import Forwarder
+from stilelib import REPO, SLOWER, Stile, allow
 
 # Versions that the Go of Debian 12 can build.
 MODULE = """module h2spec.test
@@ -105,46 +106,6 @@ class Server(http.server.ThreadingHTTPServer):
         pass  # whoever resets a stream has its connection closed
 
 
-class Forwarder:
-    """Each connection to 127.0.0.1:port becomes a CONNECT to localhost:port through stile."""
-
-    def __init__(self, listener: socket.socket, s: Stile):
-        self.listener, self.stile = listener, s
-        self.port = listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self.serve, args=(sock,), daemon=True).start()
-
-    def serve(self, sock: socket.socket) -> None:
-        with sock, self.stile.client() as c:
-            if c.connect(f"localhost:{self.port}").status != 200:
-                return
-            c.sock.settimeout(None)
-            back = threading.Thread(target=self.pump, args=(c.sock, sock), daemon=True)
-            back.start()
-            self.pump(sock, c.sock)
-            back.join(TIMEOUT)
-
-    @staticmethod
-    def pump(a: socket.socket, b: socket.socket) -> None:
-        try:
-            while data := a.recv(65536):
-                b.sendall(data)
-            b.shutdown(socket.SHUT_WR)
-        except OSError:
-            for s in (a, b):
-                try:
-                    s.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass
-
-
 def results(path) -> dict[str, str]:
     """`section title` -> "" (passed) or what was not as wanted; skipped ones are left out."""
     out, seen = {}, collections.Counter()
@@ -179,7 +140,7 @@ def report(origin, tmp_path_factory):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     s = Stile(folder / "stile", origin, rules=[allow(f"https://localhost:{port}")],
               upstream={"hosts": {"localhost": "127.0.0.3"}})
-    Forwarder(listener, s)
+    Forwarder(s, f"localhost:{listener.getsockname()[1]}", listener)
     r = subprocess.run([program, "-t", "-k", "-S", "-h", "localhost", "-p", str(port), "-o", str(2 * SLOWER),
                         "-j", str(folder / "report.xml")], capture_output=True, text=True, timeout=400 * SLOWER)
     (folder / "stdout").write_text(r.stdout + r.stderr)
