@@ -308,7 +308,9 @@ class Run:
         status = "none" if a is None and cut else [e.get("status", 200), 200] if cut else e.get("status", 200)
         if "goaway" in e:
             self.check_goaway(e["goaway"])
-        if status == "none":
+        if e.get("may_be_cut") and stream in link.resets:
+            pass  # however much of an answer was out by then
+        elif status == "none":
             expect(a is None, "the answer", "none", a and (a.status, a.reason(), a.body[:300]))
         else:
             expect(a is not None, "the answer", status, f"none (resets: {link.resets}, goaway: {link.goaway}, end: {self.eof})")
@@ -318,7 +320,7 @@ class Run:
             self.check_answers()
         if cut:
             expect(stream in link.resets and not (a and a.whole), "the stream", "cut by a reset", (a, link.resets))
-        elif a is not None and "goaway" not in e:
+        elif a is not None and "goaway" not in e and not (e.get("may_be_cut") and stream in link.resets):
             expect(a.whole, "the answer", "a whole one", (a.status, a.body[:300], link.resets))
         seen = o.since(mark) if e.get("kept") is not None else None
         if e.get("kept") is not None and "goaway" not in e:
