@@ -155,4 +155,14 @@
 #define LIMIT_MS_CREDENTIAL_RETRY_MOST 60000
 #define LIMIT_MS_CREDENTIAL_LIFE       2592000000LL /* 30 days: longer is no short life */
 
+/* `stile export`. The first two unless the command line says otherwise. */
+#define LIMIT_EXPORT_FILES    10000
+#define LIMIT_EXPORT_BYTES    1073741824
+#define LIMIT_EXPORT_NAME     255
+#define LIMIT_EXPORT_PATH     1024
+#define LIMIT_EXPORT_DEPTH    64
+#define LIMIT_EXPORT_SEEN     1000000 /* names that are looked at */
+#define LIMIT_EXPORT_PATTERNS 64
+#define LIMIT_EXPORT_FAULTS   20 /* printed; the rest are counted */
+
 #endif

@@ -8,8 +8,8 @@
 
 const struct cli_command cli_commands[] = {
 	{"run", cmd_run,
-	 "run [-c FILE] [--allow TARGET]... [--workspace DIR] [--env NAME[=VALUE]]... [--] CMD "
-	 "[ARG]...",
+	 "run [-c FILE] [--allow TARGET]... [--workspace DIR] [--env NAME[=VALUE]]... "
+	 "[--export PATTERN]... [--to DIR] [--] CMD [ARG]...",
 	 "run a command whose only way out is the allowlist",
 	 "  -c FILE            the configuration (default: ./stile.yaml, /etc/stile/stile.yaml)\n"
 	 "  --allow TARGET     one more allow rule; may be repeated\n"
@@ -17,9 +17,13 @@ const struct cli_command cli_commands[] = {
 	 "  --env NAME[=VALUE] passes a variable on, or sets it\n"
 	 "  --log FILE         where the audit log goes\n"
 	 "  --policy NAME      which policy, when there are several\n"
+	 "  --export PATTERN   what to copy out of the workspace when the command ends with 0; may "
+	 "be repeated\n"
+	 "  --to DIR           where to: a folder that is not there yet (see `stile help export`)\n"
 	 "Exits with the command's status (128 and the signal's number when one ended it), 125 "
 	 "when the\n"
-	 "sandbox could not be made, 126 or 127 when the command could not be started.\n"},
+	 "sandbox could not be made or nothing could be exported, 126 or 127 when the command "
+	 "could not be started.\n"},
 	{"serve", cmd_serve, "serve [-c FILE]", "the daemon",
 	 "  -c FILE            the configuration\n"
 	 "SIGHUP reads the configuration again and opens the log anew; SIGUSR1 opens the log "
@@ -77,6 +81,18 @@ const struct cli_command cli_commands[] = {
 	 "if "
 	 "one of\n"
 	 "them is not answered, or not refused.\n"},
+	{"export", cmd_export, "export [--from DIR] --to DIR PATTERN...",
+	 "copy what is named out of a workspace, or nothing",
+	 "  --from DIR         the workspace (default: the current folder)\n"
+	 "  --to DIR           a folder that is not there yet, outside of the workspace\n"
+	 "  --max-files N      more is a fault (default: 10000)\n"
+	 "  --max-bytes SIZE   of all files; like 20M (default: 1G)\n"
+	 "A PATTERN is relative: *, ? and [...] within a name, ** for any folders. A name with a "
+	 "leading dot\n"
+	 "is matched only by a pattern that spells the dot. Plain files alone, with plain names; "
+	 "no links,\n"
+	 "holes or devices; each fault is printed and nothing is copied. DIR/SHA256SUMS lists the "
+	 "hashes.\n"},
 	{"help", cmd_help, "help [CMD|yaml]", "help on a command, or every key of the YAML", ""},
 	{NULL, NULL, NULL, NULL, NULL},
 };

@@ -17,6 +17,7 @@
 #include "logging/strbuf.h"
 #include "policy/config.h"
 #include "proxy/cli/cli.h"
+#include "proxy/cli/export.h"
 #include "proxy/sandbox/env.h"
 #include "proxy/sandbox/run.h"
 
@@ -29,7 +30,8 @@ struct words {
 
 struct options {
 	const char *config_file, *policy, *workspace, *log;
-	struct words allow, env;
+	const char *export_to;
+	struct words allow, env, exports;
 };
 
 static int word_add(struct words *w, const char *word)
@@ -46,7 +48,7 @@ static int word_add(struct words *w, const char *word)
 /* 0: optind is the command; otherwise *ret_status is what to exit with. */
 static int read_options(int argc, char **argv, struct options *o, int *ret_status)
 {
-	enum { OPT_ALLOW = 256, OPT_POLICY, OPT_WORKSPACE, OPT_ENV, OPT_LOG };
+	enum { OPT_ALLOW = 256, OPT_POLICY, OPT_WORKSPACE, OPT_ENV, OPT_LOG, OPT_EXPORT, OPT_TO };
 	static const struct option known[] = {
 		{"config", required_argument, NULL, 'c'},
 		{"allow", required_argument, NULL, OPT_ALLOW},
@@ -54,6 +56,8 @@ static int read_options(int argc, char **argv, struct options *o, int *ret_statu
 		{"workspace", required_argument, NULL, OPT_WORKSPACE},
 		{"env", required_argument, NULL, OPT_ENV},
 		{"log", required_argument, NULL, OPT_LOG},
+		{"export", required_argument, NULL, OPT_EXPORT},
+		{"to", required_argument, NULL, OPT_TO},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
@@ -70,12 +74,18 @@ static int read_options(int argc, char **argv, struct options *o, int *ret_statu
 		case OPT_WORKSPACE: o->workspace = optarg; break;
 		case OPT_ENV: rc = word_add(&o->env, optarg); break;
 		case OPT_LOG: o->log = optarg; break;
+		case OPT_EXPORT: rc = word_add(&o->exports, optarg); break;
+		case OPT_TO: o->export_to = optarg; break;
 		case 'h': *ret_status = cmd_help(2, help); return -1;
 		default: *ret_status = cli_bad_flag("run", c, argv); return -1;
 		}
 	}
 	if (rc != 0) {
 		log_error("out of memory");
+		return -1;
+	}
+	if ((o->exports.n > 0) != (o->export_to != NULL)) {
+		*ret_status = cli_usage("run", "--export and --to go together");
 		return -1;
 	}
 	if (optind >= argc) {
@@ -211,6 +221,19 @@ static int open_std_fds(void)
 	return 0;
 }
 
+/* All of the command's processes are gone by now, so nothing changes the workspace any more. */
+static int export_from(const struct options *o)
+{
+	const struct export_options x = {.from = o->workspace ? o->workspace : ".",
+					 .to = o->export_to,
+					 .patterns = o->exports.v,
+					 .patterns_n = o->exports.n};
+
+	if (x.patterns_n == 0)
+		return 0;
+	return cli_export(&x, stderr) == 0 ? 0 : SANDBOX_STATUS_NO_SANDBOX;
+}
+
 /* so is this function's own copy: what it points to ends with the function. */
 static int run_with(const struct options *o, struct sandbox_options given)
 {
@@ -236,7 +259,7 @@ static int run_with(const struct options *o, struct sandbox_options given)
 	if (outcome.refused > 0)
 		log_info("%llu request%s refused; see %s", (unsigned long long)outcome.refused,
 			 outcome.refused == 1 ? " was" : "s were", so->log_to);
-	return outcome.status;
+	return outcome.status == 0 ? export_from(o) : outcome.status;
 }
 
 int cmd_run(int argc, char **argv)
@@ -266,5 +289,6 @@ int cmd_run(int argc, char **argv)
 out:
 	free(o.allow.v);
 	free(o.env.v);
+	free(o.exports.v);
 	return status;
 }

@@ -31,7 +31,7 @@ _stile_command_at()
 _stile()
 {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
-	local commands="run serve check explain test log ca doctor help"
+	local commands="run serve check explain test log ca doctor export help"
 	local events="request.start request.end request.deny tunnel.start tunnel.end tunnel.deny
 		dns.deny proxy.start proxy.stop policy.load policy.reject"
 	local methods="GET HEAD POST PUT PATCH DELETE OPTIONS CONNECT"
@@ -69,12 +69,12 @@ _stile()
 		COMPREPLY=($(compgen -v -- "$cur"))
 		return
 		;;
-	--allow | --policy | --host | --reason | --since | --proxy | --allowed | --denied) return ;;
+	--allow | --policy | --host | --reason | --since | --proxy | --allowed | --denied | --export | --max-files | --max-bytes) return ;;
 	esac
 	case ${COMP_WORDS[1]} in
 	run)
 		if [[ $cur == -* ]]; then
-			_stile_words "-c --allow --workspace --env --log --policy --"
+			_stile_words "-c --allow --workspace --env --log --policy --export --to --"
 		else
 			# shellcheck disable=SC2207
 			COMPREPLY=($(compgen -c -- "$cur"))
@@ -102,6 +102,7 @@ _stile()
 		fi
 		;;
 	doctor) _stile_words "-c --allowed --denied --client" ;;
+	export) _stile_words "--from --to --max-files --max-bytes" ;;
 	help) _stile_words "$commands yaml" ;;
 	esac
 }

@@ -1,6 +1,6 @@
 # fish completion for stile(1)
 
-set -l commands run serve check explain test log ca doctor help
+set -l commands run serve check explain test log ca doctor export help
 set -l events request.start request.end request.deny tunnel.start tunnel.end tunnel.deny \
     dns.deny proxy.start proxy.stop policy.load policy.reject
 
@@ -15,6 +15,7 @@ complete -c stile -n "not __fish_seen_subcommand_from $commands" -a test -d "Run
 complete -c stile -n "not __fish_seen_subcommand_from $commands" -a log -d 'Read and filter the audit log'
 complete -c stile -n "not __fish_seen_subcommand_from $commands" -a ca -d 'The interception CA'
 complete -c stile -n "not __fish_seen_subcommand_from $commands" -a doctor -d 'Try each client that is installed, from inside'
+complete -c stile -n "not __fish_seen_subcommand_from $commands" -a export -d 'Copy what is named out of a workspace, or nothing'
 complete -c stile -n "not __fish_seen_subcommand_from $commands" -a help -d 'Help on a command'
 
 for command in run serve check explain test ca doctor
@@ -26,6 +27,11 @@ complete -c stile -n '__fish_seen_subcommand_from run' -l workspace -x -a '(__fi
 complete -c stile -n '__fish_seen_subcommand_from run' -l env -x -a '(set -nx)' -d 'Pass a variable on, or set it'
 complete -c stile -n '__fish_seen_subcommand_from run' -l log -r -F -d 'Where the audit log goes'
 complete -c stile -n '__fish_seen_subcommand_from run explain' -l policy -x -d 'Which policy, when there are several'
+complete -c stile -n '__fish_seen_subcommand_from run' -l export -x -d 'What to copy out of the workspace'
+complete -c stile -n '__fish_seen_subcommand_from run export' -l to -r -F -d 'A folder that is not there yet'
+complete -c stile -n '__fish_seen_subcommand_from export' -l from -x -a '(__fish_complete_directories)' -d 'The workspace'
+complete -c stile -n '__fish_seen_subcommand_from export' -l max-files -x -d 'More is a fault'
+complete -c stile -n '__fish_seen_subcommand_from export' -l max-bytes -x -d 'Of all files'
 complete -c stile -n '__fish_seen_subcommand_from run' -a '(__fish_complete_subcommand --fcs-skip=2)'
 
 complete -c stile -n '__fish_seen_subcommand_from check' -F

@@ -184,7 +184,7 @@ def bash_flags(command):
 def zsh_flags(command):
     branch = re.search(rf"^\t\t(?:\w+ \| )*{command}(?: \| \w+)*\) ?(.*?);;$", (COMPLETIONS / "_stile").read_text(),
                        re.S | re.M).group(1)
-    return set(re.findall(r"['\"*](--?[a-z]+)\[", branch)) | ({"-c"} if "$config" in branch else set())
+    return set(re.findall(r"['\"*](--?[a-z-]+)\[", branch)) | ({"-c"} if "$config" in branch else set())
 
 
 def fish_flags(command):
@@ -196,7 +196,7 @@ def fish_flags(command):
     for of, rest in re.findall(r"^complete -c stile -n '__fish_seen_subcommand_from ([^']*)' (.*)$", text, re.M):
         if command in of.split():
             found |= {"-" + f for f in re.findall(r"(?:^| )-s (\w)(?= )", rest)}
-            found |= {"--" + f for f in re.findall(r"(?:^| )-l (\w+)(?= )", rest)}
+            found |= {"--" + f for f in re.findall(r"(?:^| )-l ([\w-]+)(?= )", rest)}
     return found
 
 
@@ -214,7 +214,7 @@ def test_every_command_is_documented():
     assert re.findall(r"^complete -c stile .* -a (\w+) -d", fish, re.M) == named
 
 
-@pytest.mark.parametrize("command", ["run", "serve", "check", "explain", "test", "log", "ca", "doctor", "help"])
+@pytest.mark.parametrize("command", ["run", "serve", "check", "explain", "test", "log", "ca", "doctor", "export", "help"])
 def test_every_flag_is_documented(command):
     known = flags(command)
     assert known or command == "help"
@@ -225,7 +225,7 @@ def test_every_flag_is_documented(command):
 
 
 def test_the_list_of_commands_above_is_whole():
-    assert commands() == ["run", "serve", "check", "explain", "test", "log", "ca", "doctor", "help"]
+    assert commands() == ["run", "serve", "check", "explain", "test", "log", "ca", "doctor", "export", "help"]
 
 
 @pytest.mark.parametrize("shell, file", [("bash", "stile.bash"), ("zsh", "_stile"), ("fish", "stile.fish")])
