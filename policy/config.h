@@ -193,6 +193,8 @@ const struct config_credential *config_credential(const struct config *c, const 
 const struct config_param *config_param(const struct config_credential *c,
 					enum config_param_key key);
 const char *config_param_text(const struct config_credential *c, enum config_param_key key);
+/* The n-th file that a secret of c is read from; NULL: there are no more. */
+const char *config_credential_file(const struct config_credential *c, size_t n);
 /* Does the way to this host go through upstream.proxy, as far as its name says? NULL: it does not;
  * or it may not, when one of its addresses is in a range of no_proxy. */
 const struct config_parent *config_parent_for(const struct config *c, const struct host *h);
