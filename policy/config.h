@@ -60,6 +60,7 @@ enum credential_source {
 	CREDENTIAL_FROM_ENV,
 	CREDENTIAL_FROM_EXEC,
 	CREDENTIAL_FROM_OAUTH2,
+	CREDENTIAL_FROM_VAULT,
 };
 
 /* What a source that calls an endpoint is told, one of `from.<kind>.<key>`. */
@@ -76,6 +77,19 @@ enum config_param_key {
 	PARAM_SUBJECT_TOKEN,
 	PARAM_SUBJECT_TOKEN_TYPE,
 	PARAM_ASSERTION,
+	PARAM_VAULT_ADDRESS,
+	PARAM_VAULT_NAMESPACE,
+	PARAM_VAULT_PATH,
+	PARAM_VAULT_FIELD,
+	PARAM_VAULT_FIELD_2,
+	PARAM_VAULT_VERSION,
+	PARAM_VAULT_TOKEN,
+	PARAM_VAULT_ROLE_ID,
+	PARAM_VAULT_SECRET_ID,
+	PARAM_VAULT_WRAPPED,
+	PARAM_VAULT_ROLE,
+	PARAM_VAULT_JWT,
+	PARAM_VAULT_MOUNT,
 };
 
 /* A text; or where a secret is, which no configuration holds itself. */
