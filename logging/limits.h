@@ -141,21 +141,18 @@
 #define LIMIT_NO_PROXY_ENTRIES 1024
 
 /* Credentials. */
-#define LIMIT_SECRET_BYTES	65536
-#define LIMIT_MS_SECRET_REREAD	500
-#define LIMIT_SOURCE_BYTES	(2 * LIMIT_SECRET_BYTES) /* what a source may say at once */
-#define LIMIT_SOURCE_ARGS	64
-#define LIMIT_SOURCE_JSON_DEPTH 8
-#define LIMIT_MS_SOURCE		10000 /* for one answer, unless `timeout` says otherwise */
+#define LIMIT_PLACEHOLDER_BYTES	 256 /* of a made-up value, however long the real one is */
+#define LIMIT_PLACEHOLDER_PREFIX 64
+#define LIMIT_PLACEHOLDERS	 1024	  /* a process makes; of reloads, too */
+#define LIMIT_PLACEHOLDER_BODY	 67108864 /* the most that `body_bytes` may say */
+#define LIMIT_SECRET_BYTES	 65536
+#define LIMIT_MS_SECRET_REREAD	 500
+#define LIMIT_SOURCE_BYTES	 (2 * LIMIT_SECRET_BYTES) /* what a source may say at once */
+#define LIMIT_SOURCE_ARGS	 64
+#define LIMIT_SOURCE_JSON_DEPTH	 8
+#define LIMIT_MS_SOURCE		 10000 /* for one answer, unless `timeout` says otherwise */
 /* A start and a reload wait so long for the first answers of new sources, all together. */
 #define LIMIT_MS_SOURCES_FIRST 15000
-/* What a source gives back at its end, such as a lease, may take so long. */
-#define LIMIT_MS_SOURCE_FAREWELL 3000
-#define LIMIT_MS_VAULT_REREAD	 300000 /* a secret without a lease, unless `ttl` says otherwise */
-#define LIMIT_MS_VAULT_RELOGIN	 600000 /* a token that nothing was ever read with is tried so long \
-					 */
-#define LIMIT_VAULT_DEBTS	8	/* leases and tokens that were replaced, to be given back */
-#define LIMIT_VAULT_LEASE_BYTES 1024
 /* A value is renewed at most so long before its end. */
 #define LIMIT_MS_CREDENTIAL_EARLY      600000
 #define LIMIT_MS_CREDENTIAL_RETRY      1000

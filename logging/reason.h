@@ -17,6 +17,7 @@
 	X(ADDRESS_DENIED, "address_denied", 403, "destination_ip_prohibited")                      \
 	X(POLICY_REVOKED, "policy_revoked", 403, "http_request_denied")                            \
 	X(CLIENT_CREDENTIAL, "client_credential", 403, "http_request_denied")                      \
+	X(PLACEHOLDER_MISUSED, "placeholder_misused", 403, "http_request_denied")                  \
 	X(UNKNOWN_SANDBOX, "unknown_sandbox", 407, "http_request_denied")                          \
 	/* the request is not one we can be sure of */                                             \
 	X(MALFORMED_REQUEST, "malformed_request", 400, "http_request_error")                       \

@@ -23,6 +23,19 @@ static void free_listeners(struct config *c)
 	free(c->listeners);
 }
 
+static void free_placeholder(struct config_placeholder *p)
+{
+	if (!p)
+		return;
+	free(p->env);
+	free(p->file);
+	free(p->prefix);
+	free(p->header);
+	free(p->query);
+	free(p->user);
+	free(p);
+}
+
 static void free_credentials(struct config *c)
 {
 	for (size_t i = 0; i < c->credentials_n; i++) {
@@ -37,6 +50,7 @@ static void free_credentials(struct config *c)
 		free(c->credentials[i].params);
 		free(c->credentials[i].ranges);
 		free(c->credentials[i].username);
+		free_placeholder(c->credentials[i].placeholder);
 	}
 	free(c->credentials);
 }
@@ -134,18 +148,6 @@ const char *config_param_text(const struct config_credential *c, enum config_par
 	const struct config_param *p = config_param(c, key);
 
 	return p ? p->text : NULL;
-}
-
-const char *config_credential_file(const struct config_credential *c, size_t n)
-{
-	const char *first = c->source == CREDENTIAL_FROM_FILE ? c->from : NULL;
-
-	if (first && n-- == 0)
-		return first;
-	for (size_t i = 0; i < c->params_n; i++)
-		if (c->params[i].kind == PARAM_FILE && n-- == 0)
-			return c->params[i].text;
-	return NULL;
 }
 
 const struct config_credential *config_credential(const struct config *c, const char *name)

@@ -60,7 +60,6 @@ enum credential_source {
 	CREDENTIAL_FROM_ENV,
 	CREDENTIAL_FROM_EXEC,
 	CREDENTIAL_FROM_OAUTH2,
-	CREDENTIAL_FROM_VAULT,
 };
 
 /* What a source that calls an endpoint is told, one of `from.<kind>.<key>`. */
@@ -77,19 +76,6 @@ enum config_param_key {
 	PARAM_SUBJECT_TOKEN,
 	PARAM_SUBJECT_TOKEN_TYPE,
 	PARAM_ASSERTION,
-	PARAM_VAULT_ADDRESS,
-	PARAM_VAULT_NAMESPACE,
-	PARAM_VAULT_PATH,
-	PARAM_VAULT_FIELD,
-	PARAM_VAULT_FIELD_2,
-	PARAM_VAULT_VERSION,
-	PARAM_VAULT_TOKEN,
-	PARAM_VAULT_ROLE_ID,
-	PARAM_VAULT_SECRET_ID,
-	PARAM_VAULT_WRAPPED,
-	PARAM_VAULT_ROLE,
-	PARAM_VAULT_JWT,
-	PARAM_VAULT_MOUNT,
 };
 
 /* A text; or where a secret is, which no configuration holds itself. */
@@ -108,7 +94,33 @@ enum credential_as {
 	CREDENTIAL_AS_BASIC,
 	CREDENTIAL_AS_HEADER,
 	CREDENTIAL_AS_QUERY,
-	CREDENTIAL_AS_COOKIE
+	CREDENTIAL_AS_COOKIE,
+	CREDENTIAL_AS_PLACEHOLDER
+};
+
+/* Where a placeholder is swapped for the value. */
+enum placeholder_place {
+	PLACEHOLDER_IN_HEADER = 1u << 0,
+	PLACEHOLDER_IN_BASIC = 1u << 1, /* one half of the pair of Authorization: Basic */
+	PLACEHOLDER_IN_QUERY = 1u << 2,
+	PLACEHOLDER_IN_PATH = 1u << 3,
+	PLACEHOLDER_IN_BODY = 1u << 4,
+	PLACEHOLDER_IN_WEBSOCKET = 1u << 5, /* text frames of the client's */
+};
+
+/* `as: {placeholder: {...}}`: the sandbox holds a made-up value, which stile swaps. */
+struct config_placeholder {
+	/* owned; NULL: not given */
+	char *env;    /* the variable that `run` sets */
+	char *file;   /* where `serve` writes it */
+	char *prefix; /* how the value begins, which is no secret */
+	char *header; /* the one field; NULL: any that could carry an identity */
+	char *query;  /* the one key of the query; likewise */
+	char *user;   /* the other half of a Basic pair; NULL: the client's choice */
+	/* plain */
+	unsigned places;     /* placeholder_place */
+	uint64_t length;     /* 0: not given */
+	uint64_t body_bytes; /* of a body or a message, in which it is swapped; 0: not given */
 };
 
 struct config_credential {
@@ -118,8 +130,9 @@ struct config_credential {
 	char *as_name;	/* header, query key or cookie; NULL otherwise */
 	char *username; /* AS_BASIC: `as: {basic: USER}`; NULL: the secret is "user:password" */
 	char **args;	/* FROM_EXEC: the program's arguments, without itself */
-	struct config_param *params; /* of a source that calls an endpoint */
-	struct iprange *ranges;	     /* `from.addresses`: what its endpoint may have */
+	struct config_param *params;		/* of a source that calls an endpoint */
+	struct iprange *ranges;			/* `from.addresses`: what its endpoint may have */
+	struct config_placeholder *placeholder; /* AS_PLACEHOLDER alone */
 	/* plain */
 	size_t args_n, params_n, ranges_n;
 	uint64_t timeout_ms; /* for one answer of a source that takes time */
@@ -207,8 +220,6 @@ const struct config_credential *config_credential(const struct config *c, const 
 const struct config_param *config_param(const struct config_credential *c,
 					enum config_param_key key);
 const char *config_param_text(const struct config_credential *c, enum config_param_key key);
-/* The n-th file that a secret of c is read from; NULL: there are no more. */
-const char *config_credential_file(const struct config_credential *c, size_t n);
 /* Does the way to this host go through upstream.proxy, as far as its name says? NULL: it does not;
  * or it may not, when one of its addresses is in a range of no_proxy. */
 const struct config_parent *config_parent_for(const struct config *c, const struct host *h);

@@ -46,6 +46,13 @@ int load_plain(struct loader *l, const struct yaml_node *node, const char *what,
 /* A time with a unit, such as 15s, between least and most, all in milliseconds. */
 int load_time(struct loader *l, const struct yaml_node *node, const char *what, uint64_t least_ms,
 	      uint64_t most_ms, uint64_t *ret_ms);
+/* A number, or bytes such as 64KiB, between least and most. */
+int load_count(struct loader *l, const struct yaml_node *node, const char *what, uint64_t least,
+	       uint64_t most, uint64_t *ret);
+int load_bytes(struct loader *l, const struct yaml_node *node, const char *what, uint64_t least,
+	       uint64_t most, uint64_t *ret);
+/* The name of an environment variable. */
+bool load_is_variable(struct str s);
 /* One of n words; *ret is its place. */
 int load_word(struct loader *l, const struct yaml_node *node, const char *what,
 	      const char *const *words, size_t n, size_t *ret);
@@ -77,6 +84,14 @@ void load_ranges(struct loader *l, const struct yaml_node *node, struct iprange 
 /* `from`, and `ttl` behind it. */
 void load_source(struct loader *l, const struct yaml_node *node, struct config_credential *c);
 void load_source_ttl(struct loader *l, const struct section_values *v, struct config_credential *c);
+/* `as: {header: NAME}` and its like: c->as and its name. */
+void load_as_header(struct loader *l, const struct yaml_node *node, struct config_credential *c);
+void load_as_query(struct loader *l, const struct yaml_node *node, struct config_credential *c);
+void load_as_basic(struct loader *l, const struct yaml_node *node, struct config_credential *c);
+/* load_placeholder.c: `as: {placeholder: {...}}`; and what all of them together must be. */
+void load_as_placeholder(struct loader *l, const struct yaml_node *node,
+			 struct config_credential *c);
+void load_placeholders_check(struct loader *l);
 /* The value of a `credential:` key: *ret is the name, if there is one; the result what it names.
  * NULL: a fault was added, or the tree lacks its end. */
 const struct config_credential *load_credential_name(struct loader *l, const struct yaml_node *node,

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "policy/load_source.h"
+#include "policy/load.h"
 
 /* What stile itself writes, drops or reads in a head; a secret there would be lost or would break
  * the message. `Proxy-...` comes on top. */
@@ -48,8 +48,7 @@ static bool all_in(struct str s, const char *also)
 
 /* ---- as ---- */
 
-static void read_as_header(struct loader *l, const struct yaml_node *node,
-			   struct config_credential *c)
+void load_as_header(struct loader *l, const struct yaml_node *node, struct config_credential *c)
 {
 	struct str s;
 
@@ -67,8 +66,7 @@ static void read_as_header(struct loader *l, const struct yaml_node *node,
 		c->as_name = load_keep(l, s);
 }
 
-static void read_as_query(struct loader *l, const struct yaml_node *node,
-			  struct config_credential *c)
+void load_as_query(struct loader *l, const struct yaml_node *node, struct config_credential *c)
 {
 	struct str s;
 
@@ -98,8 +96,7 @@ static void read_as_cookie(struct loader *l, const struct yaml_node *node,
 }
 
 /* RFC 7617 section 2: no colon, no control character. */
-static void read_as_basic(struct loader *l, const struct yaml_node *node,
-			  struct config_credential *c)
+void load_as_basic(struct loader *l, const struct yaml_node *node, struct config_credential *c)
 {
 	struct str s;
 
@@ -117,7 +114,7 @@ static void read_as_basic(struct loader *l, const struct yaml_node *node,
 
 static void read_as_map(struct loader *l, const struct yaml_node *node, struct config_credential *c)
 {
-	const struct yaml_node *basic, *header, *query, *cookie;
+	const struct yaml_node *basic, *header, *query, *cookie, *placeholder;
 	struct section_values v;
 
 	section_read(node, SECTION_AS, &v, l->f);
@@ -125,19 +122,22 @@ static void read_as_map(struct loader *l, const struct yaml_node *node, struct c
 	header = section_value(&v, KEY_AS_HEADER);
 	query = section_value(&v, KEY_AS_QUERY);
 	cookie = section_value(&v, KEY_AS_COOKIE);
-	if (!!basic + !!header + !!query + !!cookie != 1) {
+	placeholder = section_value(&v, KEY_AS_PLACEHOLDER);
+	if (!!basic + !!header + !!query + !!cookie + !!placeholder != 1) {
 		if (!v.has_unknown && !l->partial)
 			fault_add(l->f, node->line, node->col,
 				  "`as` takes one of `basic: USER`, `header: NAME`, `query: NAME`, "
-				  "`cookie: NAME`");
+				  "`cookie: NAME`, `placeholder: {...}`");
 		return;
 	}
 	if (basic)
-		read_as_basic(l, basic, c);
+		load_as_basic(l, basic, c);
 	else if (header)
-		read_as_header(l, header, c);
+		load_as_header(l, header, c);
 	else if (query)
-		read_as_query(l, query, c);
+		load_as_query(l, query, c);
+	else if (placeholder)
+		load_as_placeholder(l, placeholder, c);
 	else
 		read_as_cookie(l, cookie, c);
 }
@@ -189,8 +189,6 @@ static void read_credential(struct loader *l, const struct yaml_node *key,
 		load_source_ttl(l, &v, c);
 	if (section_value(&v, KEY_CREDENTIAL_AS))
 		read_as(l, section_value(&v, KEY_CREDENTIAL_AS), c);
-	if (c->source == CREDENTIAL_FROM_VAULT && section_value(&v, KEY_CREDENTIAL_AS))
-		load_vault_as(l, section_key(&v, KEY_CREDENTIAL_AS), c);
 	if ((!section_value(&v, KEY_CREDENTIAL_FROM) || !section_value(&v, KEY_CREDENTIAL_AS)) &&
 	    !v.has_unknown && !l->partial)
 		fault_add(l->f, key->line, key->col,
@@ -219,6 +217,7 @@ void load_credentials(struct loader *l, const struct yaml_node *node)
 		return;
 	for (size_t i = 0; i < node->n; i++)
 		read_credential(l, node->v[2 * i], node->v[2 * i + 1]);
+	load_placeholders_check(l);
 	if (l->c->credentials_n > 0)
 		qsort(l->c->credentials, l->c->credentials_n, sizeof(*l->c->credentials), by_name);
 }

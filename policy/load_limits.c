@@ -143,6 +143,22 @@ static int load_amount(struct loader *l, const struct yaml_node *node, const cha
 	return 0;
 }
 
+int load_count(struct loader *l, const struct yaml_node *node, const char *what, uint64_t least,
+	       uint64_t most, uint64_t *ret)
+{
+	struct row row = {.unit = UNIT_COUNT, .least = least, .most = most};
+
+	return load_amount(l, node, what, &row, ret);
+}
+
+int load_bytes(struct loader *l, const struct yaml_node *node, const char *what, uint64_t least,
+	       uint64_t most, uint64_t *ret)
+{
+	struct row row = {.unit = UNIT_BYTES, .least = least, .most = most};
+
+	return load_amount(l, node, what, &row, ret);
+}
+
 int load_time(struct loader *l, const struct yaml_node *node, const char *what, uint64_t least_ms,
 	      uint64_t most_ms, uint64_t *ret_ms)
 {

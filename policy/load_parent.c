@@ -75,9 +75,10 @@ static void read_credential(struct loader *l, const struct yaml_node *node, stru
 			  "a proxy takes a credential `as: basic` or `as: bearer`, and `%s` goes "
 			  "into a %s",
 			  c->name,
-			  c->as == CREDENTIAL_AS_HEADER	 ? "header"
-			  : c->as == CREDENTIAL_AS_QUERY ? "query"
-							 : "cookie");
+			  c->as == CREDENTIAL_AS_HEADER	  ? "header"
+			  : c->as == CREDENTIAL_AS_QUERY  ? "query"
+			  : c->as == CREDENTIAL_AS_COOKIE ? "cookie"
+							  : "placeholder's place");
 }
 
 static void read_send(struct loader *l, const struct yaml_node *node, struct config_parent *p)

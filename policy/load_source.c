@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "policy/load_source.h"
+#include "policy/load.h"
 
 #define SECOND_MS 1000ULL
 #define DAY_MS	  (24 * 3600 * SECOND_MS)
@@ -20,7 +20,7 @@ static void read_file(struct loader *l, const struct yaml_node *node, struct con
 		c->from = load_path(l, node, s);
 }
 
-static bool is_variable(struct str s)
+bool load_is_variable(struct str s)
 {
 	for (size_t i = 0; i < s.n; i++) {
 		char c = s.p[i];
@@ -39,7 +39,7 @@ static void read_env(struct loader *l, const struct yaml_node *node, struct conf
 	c->source = CREDENTIAL_FROM_ENV;
 	if (load_text(l, node, "`env`", &s) < 0)
 		return;
-	if (!is_variable(s)) {
+	if (!load_is_variable(s)) {
 		fault_add(l->f, node->line, node->col,
 			  "`%.*s` is not the name of an environment variable (write it without $)",
 			  SHOW(s));
@@ -93,6 +93,22 @@ static void read_exec(struct loader *l, const struct yaml_node *node, struct con
 }
 
 /* ---- sources that call an endpoint ---- */
+
+enum row_type {
+	ROW_TEXT,
+	ROW_URL,    /* https, or http for this machine and its link */
+	ROW_SECRET, /* {file: PATH} or {env: NAME} */
+	ROW_WORD,   /* one of `words` */
+};
+
+struct row {
+	enum config_key key;
+	enum config_param_key param;
+	enum row_type type;
+	bool required;
+	const char *const *words;
+	size_t words_n;
+};
 
 struct kind {
 	enum config_key key; /* in `from` */
@@ -198,12 +214,6 @@ static void read_param(struct loader *l, const struct yaml_node *node, const str
 		break;
 	case ROW_URL: read_url(l, node, what, p); break;
 	case ROW_SECRET: read_secret(l, node, what, p); break;
-	case ROW_EITHER:
-		if (node->kind == YAML_MAP)
-			read_secret(l, node, what, p);
-		else if (load_plain(l, node, what, &s) == 0)
-			p->text = load_keep(l, s);
-		break;
 	case ROW_WORD:
 		if (load_word(l, node, what, row->words, row->words_n, &which) == 0)
 			p->text = load_keep(l, str_from_c(row->words[which]));
@@ -211,21 +221,6 @@ static void read_param(struct loader *l, const struct yaml_node *node, const str
 	}
 	if (p->text)
 		c->params_n++;
-}
-
-void load_rows(struct loader *l, const struct yaml_node *node, const char *what,
-	       const struct section_values *v, const struct row *rows, size_t n,
-	       struct config_credential *c)
-{
-	for (size_t i = 0; c->params && i < n; i++) {
-		const struct row *row = &rows[i];
-
-		if (section_value(v, row->key))
-			read_param(l, section_value(v, row->key), row, section_key(v, row->key), c);
-		else if (row->required && !v->has_unknown && !l->partial)
-			fault_add(l->f, node->line, node->col, "%s needs `%s`", what,
-				  config_key_word(row->key));
-	}
 }
 
 static void read_kind(struct loader *l, const struct yaml_node *node, const struct kind *k,
@@ -238,7 +233,16 @@ static void read_kind(struct loader *l, const struct yaml_node *node, const stru
 	if (load_section(l, node, k->what, k->section, &v) < 0)
 		return;
 	c->params = load_array(l, k->rows_n, sizeof(*c->params));
-	load_rows(l, node, k->what, &v, k->rows, k->rows_n, c);
+	for (size_t i = 0; c->params && i < k->rows_n; i++) {
+		const struct row *row = &k->rows[i];
+
+		if (section_value(&v, row->key))
+			read_param(l, section_value(&v, row->key), row, section_key(&v, row->key),
+				   c);
+		else if (row->required && !v.has_unknown && !l->partial)
+			fault_add(l->f, node->line, node->col, "%s needs `%s`", k->what,
+				  config_key_word(row->key));
+	}
 	endpoint = config_param_text(c, k->endpoint);
 	c->from = endpoint ? load_keep(l, str_from_c(endpoint)) : NULL;
 }
@@ -322,9 +326,10 @@ void load_source(struct loader *l, const struct yaml_node *node, struct config_c
 		void (*read)(struct loader *l, const struct yaml_node *node,
 			     struct config_credential *c);
 	} readers[] = {
-		{KEY_FROM_FILE, read_file},   {KEY_FROM_ENV, read_env},
-		{KEY_FROM_EXEC, read_exec},   {KEY_FROM_OAUTH2, read_oauth2},
-		{KEY_FROM_VAULT, load_vault},
+		{KEY_FROM_FILE, read_file},
+		{KEY_FROM_ENV, read_env},
+		{KEY_FROM_EXEC, read_exec},
+		{KEY_FROM_OAUTH2, read_oauth2},
 	};
 	struct section_values v;
 	size_t found = 0, which = 0;
@@ -340,7 +345,7 @@ void load_source(struct loader *l, const struct yaml_node *node, struct config_c
 		if (!v.has_unknown && !(l->partial && found == 0))
 			fault_add(l->f, node->line, node->col,
 				  "`from` takes one of `file: PATH`, `env: NAME`, "
-				  "`exec: [PROGRAM, ...]`, `oauth2: {...}` and `vault: {...}`");
+				  "`exec: [PROGRAM, ...]` and `oauth2: {...}`");
 		return;
 	}
 	readers[which].read(l, section_value(&v, readers[which].key), c);

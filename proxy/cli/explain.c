@@ -39,6 +39,25 @@ static void print_rule(const char *what, const struct rule *r)
 	strbuf_clear(&at);
 }
 
+static void print_placeholder(const struct config_placeholder *p)
+{
+	static const char *const places[] = {"a header", "Basic",    "the query",
+					     "the path", "the body", "WebSocket text"};
+	bool any = false;
+
+	(void)printf("in place of");
+	if (p->env)
+		(void)printf(" $%s%s", p->env, p->file ? " or" : "");
+	if (p->file)
+		(void)printf(" what %s holds", p->file);
+	for (size_t i = 0; i < ARRAY_LEN(places); i++)
+		if (p->places & 1u << i) {
+			(void)printf("%s%s", any ? ", " : " in ", places[i]);
+			any = true;
+		}
+	(void)printf("\n");
+}
+
 static void print_credential(const struct config *c, const char *name)
 {
 	const struct config_credential *k = config_credential(c, name);
@@ -57,6 +76,7 @@ static void print_credential(const struct config *c, const char *name)
 	case CREDENTIAL_AS_HEADER: (void)printf("as the field %s\n", k->as_name); break;
 	case CREDENTIAL_AS_QUERY: (void)printf("as the query key %s\n", k->as_name); break;
 	case CREDENTIAL_AS_COOKIE: (void)printf("as the cookie %s\n", k->as_name); break;
+	case CREDENTIAL_AS_PLACEHOLDER: print_placeholder(k->placeholder); break;
 	}
 }
 

@@ -78,7 +78,7 @@ static int give_log(struct serve *s, struct err *e)
 
 static int serve_start(struct serve *s, struct err *e)
 {
-	struct engine_options o = {.config = s->config, .listen_fd = -1};
+	struct engine_options o = {.config = s->config, .listen_fd = -1, .tell = true};
 
 	privileges_guard_memory();
 	if (privileges_limit(e) < 0 || credential_env_capture(s->config, e) < 0)

@@ -18,6 +18,7 @@ void injection_init(struct injection *i)
 {
 	*i = (struct injection){0};
 	strbuf_init(&i->query, BOUND_BYTES);
+	strbuf_init(&i->path, LIMIT_TARGET_BYTES);
 	strbuf_init(&i->mem, BOUND_BYTES);
 }
 
@@ -25,6 +26,7 @@ void injection_clear(struct injection *i)
 {
 	fields_clear(&i->extra);
 	strbuf_wipe(&i->query);
+	strbuf_wipe(&i->path);
 	strbuf_wipe(&i->mem);
 }
 
@@ -148,6 +150,7 @@ static int add(const struct config_credential *c, struct str v, struct injection
 	case CREDENTIAL_AS_HEADER: return add_field(c, v, ret, e);
 	case CREDENTIAL_AS_QUERY: return add_query(c, v, ret, e);
 	case CREDENTIAL_AS_COOKIE: return add_cookie(c, v, ret, e);
+	case CREDENTIAL_AS_PLACEHOLDER: break; /* swap.h: where the client put it */
 	}
 	return unusable(c, "it goes into an unknown place", e);
 }
@@ -176,6 +179,10 @@ static struct strip sought(const struct config_credential *c, bool identities)
 	case CREDENTIAL_AS_HEADER: s.field = str_from_c(c->as_name); break;
 	case CREDENTIAL_AS_QUERY: s.query = str_from_c(c->as_name); break;
 	case CREDENTIAL_AS_COOKIE: s.field = STR("Cookie"); break;
+	case CREDENTIAL_AS_PLACEHOLDER:
+		s.field = str_from_c(c->placeholder->header);
+		s.query = str_from_c(c->placeholder->query);
+		break;
 	}
 	return s;
 }

@@ -13,6 +13,7 @@ struct injection {
 	/* owned */
 	struct fields extra; /* to be written behind the request's own fields */
 	struct strbuf query; /* "key=value", percent-encoded; empty: none */
+	struct strbuf path;  /* in place of the request's own; empty: that */
 	struct strbuf mem;   /* what extra points into; wiped */
 };
 

@@ -156,6 +156,41 @@ static int put_wanted(const struct env_options *o, struct env *v)
 	return 0;
 }
 
+/* Credentials of the sandbox's own making: what it may show to anybody. */
+static int put_placeholders(const struct env_options *o, struct env *v, struct err *e)
+{
+	for (size_t i = 0; o->placeholders && i < o->config->credentials_n; i++) {
+		const struct config_credential *c = &o->config->credentials[i];
+		size_t which;
+		struct str text;
+
+		if (!c->placeholder || !c->placeholder->env ||
+		    !placeholders_find(o->placeholders, STR_NONE, c->name, &which))
+			continue;
+		if (v->v && value_in(v->v, c->placeholder->env))
+			return err_set(e,
+				       "the placeholder of %s cannot stand in %s, which the "
+				       "sandbox itself needs (name another in \"env:\")",
+				       c->name, c->placeholder->env);
+		/* It is a string of its own in there (placeholder.c). */
+		text = needles_text(placeholders_needles(o->placeholders), which);
+		if (put(v, c->placeholder->env, text.p) != 0)
+			return err_set(e, "no room for the sandbox's environment");
+	}
+	return 0;
+}
+
+static bool is_placeholder(const struct config *c, const char *name)
+{
+	for (size_t i = 0; c && i < c->credentials_n; i++) {
+		const struct config_placeholder *p = c->credentials[i].placeholder;
+
+		if (p && p->env && strcmp(p->env, name) == 0)
+			return true;
+	}
+	return false;
+}
+
 static bool is_name(struct str s)
 {
 	for (size_t i = 0; i < s.n; i++) {
@@ -174,7 +209,7 @@ int env_check(const char *const *wanted, size_t wanted_n, const struct config *c
 	for (size_t i = 0; i < wanted_n; i++) {
 		struct str name = str_head(str_from_c(wanted[i]), strcspn(wanted[i], "="));
 		char *copy;
-		bool source;
+		bool source, placeholder;
 
 		if (!is_name(name))
 			return err_set(e, "--env: \"%.*s\" is no name of a variable",
@@ -182,8 +217,14 @@ int env_check(const char *const *wanted, size_t wanted_n, const struct config *c
 		copy = str_dup(name);
 		if (!copy)
 			return err_set(e, "out of memory");
+		placeholder = is_placeholder(config, copy);
 		source = is_source(config, copy);
 		free(copy);
+		if (placeholder)
+			return err_set(e,
+				       "--env %.*s: a placeholder stands in this variable, so it "
+				       "cannot be another thing",
+				       STR_FMT(name));
 		if (source)
 			return err_set(e,
 				       "--env %.*s: a credential is read from this variable, so it "
@@ -198,7 +239,7 @@ int env_build(const struct env_options *o, struct env *ret, struct err *e)
 	*ret = (struct env){0};
 	if (put_passed(o, ret) != 0 || put_network(o, ret) != 0 || put_wanted(o, ret) != 0)
 		return err_set(e, "no room for the sandbox's environment");
-	return 0;
+	return put_placeholders(o, ret, e);
 }
 
 void env_clear(struct env *v)

@@ -9,6 +9,7 @@
 
 #include "logging/err.h"
 #include "policy/config.h"
+#include "proxy/credentials/placeholder.h"
 #include "proxy/sandbox/client_env.h"
 
 /* Where the certificates lie inside (files.c puts them there). */
@@ -16,13 +17,16 @@
 #define SANDBOX_BUNDLE	   SANDBOX_DIR "/" CLIENT_BUNDLE
 #define SANDBOX_TRUSTSTORE SANDBOX_DIR "/" CLIENT_TRUSTSTORE
 #define SANDBOX_CA	   SANDBOX_DIR "/" CLIENT_CA
+/* Of each credential that has a placeholder with `file`, a file of its name. */
+#define SANDBOX_PLACEHOLDERS SANDBOX_DIR "/placeholders"
 
 struct env_options {
 	/* borrowed */
 	char *const *outer;	   /* NULL-terminated, as environ */
 	const char *const *wanted; /* --env: NAME or NAME=VALUE */
 	const struct config *config;
-	const char *workspace; /* becomes PWD */
+	const struct placeholders *placeholders; /* NULL: none */
+	const char *workspace;			 /* becomes PWD */
 	/* plain */
 	size_t wanted_n;
 	uint16_t proxy_port;
@@ -35,7 +39,8 @@ struct env {
 	size_t n, cap;
 };
 
-/* Is each --env well-formed, and none of them the source of a credential? */
+/* Is each --env well-formed, and none of them the source of a credential, or the variable of a
+ * placeholder? */
 int env_check(const char *const *wanted, size_t wanted_n, const struct config *config,
 	      struct err *e) ATTR_NODISCARD;
 /* *ret is filled from nothing; env_clear in every case. */

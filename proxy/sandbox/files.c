@@ -265,6 +265,22 @@ static int cover_system_bundles(struct err *e)
 	return 0;
 }
 
+static int write_texts(const struct files_plan *p, struct err *e)
+{
+	char path[sizeof(SANDBOX_PLACEHOLDERS) + 80];
+
+	if (p->texts_n > 0 && mkdir(SANDBOX_PLACEHOLDERS, 0755) != 0)
+		return err_sys(e, errno, "cannot make %s in the sandbox", SANDBOX_PLACEHOLDERS);
+	for (size_t i = 0; i < p->texts_n; i++) {
+		const struct files_text *t = &p->texts[i];
+
+		snprintf(path, sizeof(path), SANDBOX_PLACEHOLDERS "/%s", t->name);
+		if (write_file(path, t->text.p, t->text.n, 0444, e) != 0)
+			return -1;
+	}
+	return 0;
+}
+
 int files_arrange(const struct files_plan *p, const struct files_trust *t, struct err *e)
 {
 	int workspace_fd = open(p->workspace, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -272,7 +288,7 @@ int files_arrange(const struct files_plan *p, const struct files_trust *t, struc
 
 	if (workspace_fd < 0)
 		return err_sys(e, errno, "%s: cannot be the workspace", p->workspace);
-	if (make_run(e) != 0 || write_trust(t, e) != 0 ||
+	if (make_run(e) != 0 || write_trust(t, e) != 0 || write_texts(p, e) != 0 ||
 	    restore_workspace(p->workspace, workspace_fd, e) != 0 || carry_out(p, e) != 0 ||
 	    cover_system_bundles(e) != 0)
 		goto out;

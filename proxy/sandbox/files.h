@@ -10,6 +10,7 @@
 
 #include "logging/err.h"
 #include "policy/config.h"
+#include "proxy/credentials/placeholder.h"
 
 /* The stronger one comes later. */
 enum files_how {
@@ -23,20 +24,29 @@ struct files_item {
 	enum files_how how;
 };
 
+/* A file of the sandbox's own (env.h, SANDBOX_PLACEHOLDERS). */
+struct files_text {
+	/* borrowed, from the configuration and the placeholders */
+	const char *name;
+	struct str text;
+};
+
 struct files_plan {
 	/* owned */
 	struct files_item *v;
+	struct files_text *texts;
 	char *workspace; /* absolute; where the command starts */
 	/* plain */
-	size_t n, cap;
+	size_t n, cap, texts_n;
 };
 
 struct files_options {
 	/* borrowed */
 	const struct config *config;
-	const char *config_file; /* NULL: none was read */
-	const char *log_dir;	 /* hidden as a whole; NULL: none */
-	const char *log_file;	 /* NULL: none; need not exist yet */
+	const struct placeholders *placeholders; /* NULL: none */
+	const char *config_file;		 /* NULL: none was read */
+	const char *log_dir;			 /* hidden as a whole; NULL: none */
+	const char *log_file;			 /* NULL: none; need not exist yet */
 	const char *workspace;
 };
 

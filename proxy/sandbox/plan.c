@@ -134,18 +134,18 @@ static int add_secret(struct files_plan *p, const char *path)
 
 static int add_dedicated_folders(struct files_plan *p, const struct config *c)
 {
-	const char *path;
 	int rc = 0;
 
-	for (size_t i = 0; c && i < c->credentials_n; i++)
-		for (size_t n = 0;
-		     rc == 0 && (path = config_credential_file(&c->credentials[i], n)); n++) {
-			char *dir = folder_of(path);
+	for (size_t i = 0; c && i < c->credentials_n && rc == 0; i++) {
+		char *dir;
 
-			if (dir && is_dedicated(p, dir))
-				rc = add(p, dir, FILES_HIDE);
-			free(dir);
-		}
+		if (c->credentials[i].source != CREDENTIAL_FROM_FILE)
+			continue;
+		dir = folder_of(c->credentials[i].from);
+		if (dir && is_dedicated(p, dir))
+			rc = add(p, dir, FILES_HIDE);
+		free(dir);
+	}
 	return rc;
 }
 
@@ -213,26 +213,49 @@ static int add_session_sockets(struct files_plan *p)
 	return 0;
 }
 
+static int add_texts(struct files_plan *p, const struct files_options *o)
+{
+	const struct config *c = o->config;
+	size_t which;
+
+	if (!c || !o->placeholders || c->credentials_n == 0)
+		return 0;
+	p->texts = calloc(c->credentials_n, sizeof(*p->texts));
+	if (!p->texts)
+		return -1;
+	for (size_t i = 0; i < c->credentials_n; i++) {
+		const struct config_credential *k = &c->credentials[i];
+
+		if (k->placeholder && k->placeholder->file &&
+		    placeholders_find(o->placeholders, STR_NONE, k->name, &which))
+			p->texts[p->texts_n++] = (struct files_text){
+				k->name,
+				needles_text(placeholders_needles(o->placeholders), which)};
+	}
+	return 0;
+}
+
 int files_plan_make(const struct files_options *o, struct files_plan *ret, struct err *e)
 {
 	const struct config *c = o->config;
-	const char *path;
 	int rc;
 
 	*ret = (struct files_plan){.workspace = realpath(o->workspace, NULL)};
 	if (!ret->workspace)
 		return err_sys(e, errno, "%s: cannot be the workspace", o->workspace);
 	rc = add_real(ret, c && c->ca_dir ? c->ca_dir : DEFAULT_CA_DIR, FILES_HIDE);
-	for (size_t i = 0; c && i < c->credentials_n; i++)
-		for (size_t n = 0;
-		     rc == 0 && (path = config_credential_file(&c->credentials[i], n)); n++)
-			rc = add_secret(ret, path);
+	for (size_t i = 0; c && i < c->credentials_n && rc == 0; i++) {
+		if (c->credentials[i].source == CREDENTIAL_FROM_FILE)
+			rc = add_secret(ret, c->credentials[i].from);
+	}
 	if (rc == 0 && o->log_dir)
 		rc = add_real(ret, o->log_dir, FILES_HIDE);
 	if (rc == 0 && o->log_file)
 		rc = add_secret(ret, o->log_file);
 	if (rc == 0 && o->config_file)
 		rc = add_real(ret, o->config_file, FILES_FREEZE);
+	if (rc == 0)
+		rc = add_texts(ret, o);
 	if (rc == 0)
 		rc = add_dedicated_folders(ret, c);
 	if (rc == 0)
@@ -247,6 +270,7 @@ void files_plan_clear(struct files_plan *p)
 	for (size_t i = 0; i < p->n; i++)
 		free(p->v[i].path);
 	free(p->v);
+	free(p->texts);
 	free(p->workspace);
 	*p = (struct files_plan){0};
 }

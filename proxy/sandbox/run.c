@@ -40,6 +40,7 @@ struct run {
 	struct supervisor supervisor;
 	struct env env;
 	struct files_plan files;
+	struct placeholders *placeholders;
 	char **argv;
 	int channel, inner; /* our end and pid 1's */
 	int listen_fd;
@@ -108,7 +109,11 @@ static int prepare(struct run *r, struct err *e)
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
 		return err_sys(e, errno, "cannot protect the memory of stile");
 	if (supervisor_init(&r->supervisor, e) != 0 || credential_env_capture(o->config, e) != 0 ||
-	    files_plan_make(&files, &r->files, e) != 0)
+	    placeholders_new(o->config, &r->placeholders, e) != 0)
+		return -1;
+	files.placeholders = r->placeholders;
+	env.placeholders = r->placeholders;
+	if (files_plan_make(&files, &r->files, e) != 0)
 		return -1;
 	env.workspace = r->files.workspace;
 	if (env_build(&env, &r->env, e) != 0)
@@ -258,6 +263,7 @@ static void run_clear(struct run *r)
 	supervisor_clear(&r->supervisor);
 	env_clear(&r->env);
 	files_plan_clear(&r->files);
+	placeholders_free(r->placeholders);
 	free_argv(r->argv);
 }
 

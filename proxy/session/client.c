@@ -12,6 +12,7 @@
 #include "logging/log.h"
 #include "proxy/session/audit.h"
 #include "proxy/session/client_h2.h"
+#include "proxy/session/misuse.h"
 #include "proxy/session/pull.h"
 
 static const struct downstream_ops client_ops;
@@ -333,13 +334,15 @@ void client_deny_connect(struct client *c, enum scheme scheme, const struct err 
 static void refuse_head(struct client *c, const struct err *e)
 {
 	char id[RECORD_ID_LEN + 1];
+	struct err why = *e;
 	uint64_t ticket;
 
+	misuse_note(c->worker->snapshot, &c->request, &why);
 	record_new_id(id);
 	if (c->connect)
 		c->connect->pending = false;
-	ticket = record_denied(c, RECORD_REQUEST_DENY, id, SCHEME_NONE, e);
-	refuse(c, e, id, true, ticket);
+	ticket = record_denied(c, RECORD_REQUEST_DENY, id, SCHEME_NONE, &why);
+	refuse(c, &why, id, true, ticket);
 }
 
 static void on_timer(void *arg)

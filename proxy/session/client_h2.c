@@ -12,6 +12,7 @@
 #include "proxy/http/h2_conn.h"
 #include "proxy/session/audit.h"
 #include "proxy/session/h2_out.h"
+#include "proxy/session/misuse.h"
 
 struct client_h2 {
 	/* owned */
@@ -152,8 +153,9 @@ static void refuse(struct served *v, const struct err *e)
 	uint64_t ticket;
 
 	v->refused = *e;
+	misuse_note(c->worker->snapshot, &v->request, &v->refused);
 	record_new_id(v->id);
-	ticket = client_record_denied(c, &v->request, v->id, e);
+	ticket = client_record_denied(c, &v->request, v->id, &v->refused);
 	v->waiter.fn = on_refusal_recorded;
 	v->waiter.arg = v;
 	if (!ticket || worker_log_wait(c->worker, &v->waiter, ticket))

@@ -14,6 +14,7 @@
 #include "proxy/http/clienthello.h"
 #include "proxy/session/client.h"
 #include "proxy/session/identity.h"
+#include "proxy/session/misuse.h"
 
 /* TLS alert, fatal, access_denied (RFC 8446 section 6): what a client of a refused name can show.
  */
@@ -166,6 +167,10 @@ void connect_start(struct client *c)
 	who = identity_of(c->caller.entrance, k->snapshot);
 	if (!worker_log_available(c->worker)) {
 		(void)err_reason(&e, REASON_LOG_UNAVAILABLE, "the audit log cannot be written");
+		client_deny_connect(c, SCHEME_NONE, &e, true);
+		return;
+	}
+	if (misuse_check(k->snapshot, &c->request, &e) < 0) {
 		client_deny_connect(c, SCHEME_NONE, &e, true);
 		return;
 	}

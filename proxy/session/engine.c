@@ -39,6 +39,7 @@ struct engine {
 	size_t entrances_n;
 	size_t workers_n;
 	bool started;
+	bool tell;
 };
 
 /* ---- records of the process itself ---- */
@@ -224,6 +225,7 @@ int engine_new(const struct engine_options *o, struct engine **ret, struct err *
 	if (!g)
 		return err_set(e, "out of memory");
 	raise_descriptors();
+	g->tell = o->tell;
 	g->ca = ca_ref(o->ca);
 	g->sandbox = o->sandbox ? strdup(o->sandbox) : NULL;
 	g->log_to = o->log_to ? strdup(o->log_to) : NULL;
@@ -235,6 +237,7 @@ int engine_new(const struct engine_options *o, struct engine **ret, struct err *
 	g->workers_n = count_workers(o->config);
 	if (broker_new(&g->broker, e) < 0 ||
 	    snapshot_new(o->config, g->broker, &g->snapshot, e) < 0 ||
+	    (o->tell && placeholders_write(g->snapshot->placeholders, o->config, e) < 0) ||
 	    signer_new(g->ca, LIMIT_LEAF_CACHE, &g->signer, e) < 0 ||
 	    log_writer_open(log_to_of(g, o->config), log_wait_of(o->config), &g->writer, e) < 0 ||
 	    log_port_new(g->writer, &g->log, e) < 0 || open_entrances(g, o, e) < 0 ||
@@ -350,7 +353,9 @@ int engine_reload(struct engine *g, struct config *c, struct err *e)
 	struct err why = ERR_INIT;
 
 	if (check_reload(g->snapshot->config, c, &why) < 0 ||
-	    snapshot_new(c, g->broker, &fresh, &why) < 0 || change_log(g, c, &why) < 0) {
+	    snapshot_new(c, g->broker, &fresh, &why) < 0 ||
+	    (g->tell && placeholders_write(fresh->placeholders, c, &why) < 0) ||
+	    change_log(g, c, &why) < 0) {
 		snapshot_unref(fresh);
 		engine_reject(g, why.text);
 		if (e)

@@ -24,6 +24,7 @@ struct engine_options {
 	int listen_fd;
 	const char *policy_name; /* with listen_fd */
 	bool explain;		 /* what `deny:` is when the configuration does not say */
+	bool tell;		 /* write placeholders to their files, at a reload too */
 };
 
 /* Opens the log, the trust store, the listeners; reads the credentials; starts nothing yet:

@@ -92,6 +92,9 @@ static void fill(struct exchange *x, struct record *r, struct audit_mem *m, enum
 		r->scheme = str_from_c(scheme_word(exchange_question(x).scheme));
 	audit_rule(r, m, x->rule);
 	audit_upstream(r, m, &x->addr, x->request->url.port, x->via);
+	/* One that the client did not ask for by its placeholder goes nowhere. */
+	if (x->unasked)
+		r->credential = STR_NONE;
 	r->credential_stripped = x->stripped;
 }
 
@@ -142,6 +145,15 @@ static uint64_t record_last(struct exchange *x)
 
 /* ---- the end ---- */
 
+/* A real value may stand in it. */
+static void forget_sent(struct exchange *x)
+{
+	if (x->swaps_body)
+		strbuf_wipe(&x->sent);
+	else
+		strbuf_clear(&x->sent);
+}
+
 static void free_exchange(void *obj)
 {
 	struct exchange *x = obj;
@@ -149,7 +161,8 @@ static void free_exchange(void *obj)
 	snapshot_unref(x->snapshot);
 	injection_clear(&x->injection);
 	strbuf_clear(&x->same);
-	strbuf_clear(&x->sent);
+	forget_sent(x);
+	exchange_search_clear(x);
 	free(x->pool_key);
 	if (!HAS_ADDRESS_SANITIZER && x->worker->spares_n < SPARES_MAX) {
 		x->next = x->worker->spares;
@@ -504,6 +517,7 @@ static void on_upstream(void *arg)
 static bool begin(struct exchange *x)
 {
 	struct err e = ERR_INIT;
+	struct request as;
 
 	if (!x->up) {
 		struct upstream_place place = place_of(x);
@@ -518,7 +532,10 @@ static bool begin(struct exchange *x)
 	}
 	x->up_tls_version = x->up->tls_version;
 	x->up_tls_alpn = x->up->tls_alpn;
-	if (upstream_send_head(x->up, x->request, x->injected ? &x->injection : NULL, &e) < 0) {
+	as = *x->request; /* its own words stay what the records say */
+	if (x->injection.path.len > 0)
+		as.url.path = strbuf_str(&x->injection.path);
+	if (upstream_send_head(x->up, &as, x->injected ? &x->injection : NULL, &e) < 0) {
 		exchange_fail_with(x, &e);
 		return false;
 	}
@@ -537,10 +554,9 @@ static bool may_be_refused(const struct exchange *x)
 	       str_eq(x->up_tls_alpn, STR("h2"));
 }
 
-static void sink_request(void *arg, struct str data)
+static void send_body(void *arg, struct str data)
 {
 	struct exchange *x = arg;
-
 	bool all = x->sent.len == x->bytes_out;
 
 	upstream_send_body(x->up, data);
@@ -549,7 +565,17 @@ static void sink_request(void *arg, struct str data)
 		return;
 	strbuf_add(&x->sent, data);
 	if (x->sent.overflowed)
-		strbuf_clear(&x->sent);
+		forget_sent(x);
+}
+
+static void sink_request(void *arg, struct str data)
+{
+	struct exchange *x = arg;
+
+	if (x->search || x->ws)
+		exchange_search(x, data, send_body);
+	else
+		send_body(x, data);
 }
 
 /* In a second attempt: what the first one has taken of the client's body. False: there is more. */
@@ -572,6 +598,23 @@ void exchange_sink_answer(void *arg, struct str data)
 	x->bytes_in += data.n;
 }
 
+/* Some servers merge trailers into the fields: what the rule does not let the client bring there
+ * could come here. */
+static const struct fields *trailers_of(struct exchange *x)
+{
+	return x->rule->client == RULE_CLIENT_PASS && !x->injected ? x->down->ops->trailers(x->down)
+								   : NULL;
+}
+
+/* All of it has come. -1: what comes last may not go out; x->error says why. */
+static int end_body(struct exchange *x)
+{
+	exchange_search_flush(x, send_body);
+	if (x->state == EXCHANGE_RELAY)
+		return 0;
+	return exchange_check_trailers(x, trailers_of(x), &x->error);
+}
+
 /* The request's body, as far as both sides allow. -1: the exchange has ended. */
 int exchange_pump_request(struct exchange *x)
 {
@@ -580,10 +623,14 @@ int exchange_pump_request(struct exchange *x)
 	bool done = false;
 
 	if (!x->request_done && send_again(x)) {
-		size_t room = upstream_room(x->up);
+		size_t room = exchange_search_room(x, upstream_room(x->up));
 
 		if (x->down->ops->pull(x->down, room, sink_request, x, &done, &e) < 0) {
 			exchange_fail_with(x, &e);
+			return -1;
+		}
+		if (x->misused || (done && end_body(x) < 0)) {
+			exchange_fail(x);
 			return -1;
 		}
 		if (done) {
@@ -592,11 +639,7 @@ int exchange_pump_request(struct exchange *x)
 				exchange_relay_client_ended(x);
 				return 0;
 			}
-			/* Some servers merge trailers into the fields: what the rule does not let
-			 * the client bring there could come here. */
-			upstream_send_end(x->up, x->rule->client == RULE_CLIENT_PASS && !x->injected
-							 ? x->down->ops->trailers(x->down)
-							 : NULL);
+			upstream_send_end(x->up, trailers_of(x));
 			if (x->state == EXCHANGE_ANSWER)
 				arm(x, exchange_limits(x)->first_byte_ms);
 		}
@@ -673,7 +716,7 @@ static int read_heads(struct exchange *x)
 			return 2;
 		}
 		if (got > 0 && !x->retried)
-			strbuf_clear(&x->sent);
+			forget_sent(x);
 		if (got > 0 && x->ms.first_byte_us == RECORD_MS_NONE)
 			x->ms.first_byte_us = loop_clock_us(x->worker->loop) - x->sent_us;
 		if (got > 0 && r.status == 101 && x->request->websocket) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "proxy/session/exchange_internal.h"
+#include "proxy/session/misuse.h"
 #include "proxy/session/override.h"
 
 /* What a rule must name. */
@@ -102,6 +103,10 @@ static int set_identity(struct exchange *x, struct err *e)
 
 	if (rule->credential)
 		c = config_credential(x->snapshot->config, rule->credential);
+	if (c && c->placeholder)
+		return exchange_swap(x, c, e);
+	if (misuse_check(x->snapshot, x->request, e) < 0)
+		return -1;
 	if (credential_check_client(c, rule->client, x->request, e) < 0 ||
 	    (rule->credential && add_credential(x, c, e) < 0))
 		return -1;
@@ -194,8 +199,12 @@ int exchange_decide(struct exchange *x, struct err *e)
 {
 	if (!worker_log_available(x->worker))
 		return err_reason(e, REASON_LOG_UNAVAILABLE, "the audit log cannot be written");
-	if (admit(x, e) < 0 || spend_forward(x, e) < 0 || set_identity(x, e) < 0 ||
-	    check_upgrade(x, e) < 0)
+	if (admit(x, e) < 0) {
+		misuse_note(x->snapshot, x->request, e);
+		return -1;
+	}
+	if (spend_forward(x, e) < 0 || set_identity(x, e) < 0 || check_upgrade(x, e) < 0 ||
+	    exchange_search_begin(x, e) < 0)
 		return -1;
 	if (make_pool_key(x) < 0)
 		return err_reason(e, REASON_INTERNAL_ERROR, "out of memory");

@@ -6,7 +6,9 @@
 #ifndef STILE_PROXY_SESSION_EXCHANGE_INTERNAL_H
 #define STILE_PROXY_SESSION_EXCHANGE_INTERNAL_H
 
+#include "proxy/credentials/body_swap.h"
 #include "proxy/credentials/inject.h"
+#include "proxy/credentials/ws_swap.h"
 #include "proxy/http/websocket.h"
 #include "proxy/session/exchange.h"
 #include "proxy/session/identity.h"
@@ -18,6 +20,8 @@ struct exchange {
 	struct upstream *up;
 	struct route route;
 	struct injection injection;
+	struct body_swap *search; /* for placeholders in the body; NULL: none can be there */
+	struct ws_swap *ws;	  /* the same for a WebSocket; NULL: nothing of it is read */
 	struct timer timer;
 	char *pool_key;
 	struct strbuf same;	  /* what both records say alike */
@@ -45,7 +49,10 @@ struct exchange {
 	bool closed;   /* the last record was handed over */
 	bool recorded; /* request.start was handed over: the end must follow */
 	bool injected;
-	bool stripped; /* the client had brought a credential of its own */
+	bool stripped;	 /* the client had brought a credential of its own */
+	bool swaps_body; /* the credential may go into the body in its placeholder's place */
+	bool unasked;	 /* no placeholder of the rule's credential is there, and none may come */
+	bool misused;	 /* the body held a placeholder that it may not: x->error */
 	bool retried;
 	bool refused;	   /* the origin had not looked at it: so it is sent again */
 	bool h1_only;	   /* the origin is not offered HTTP/2 */
@@ -72,6 +79,20 @@ struct policy_request exchange_question(const struct exchange *x);
 /* 0: admitted, its identity set, x->rule and x->pool_key filled. -1: refused, or what it needs is
  * not to be had. */
 int exchange_decide(struct exchange *x, struct err *e) ATTR_NODISCARD;
+
+/* exchange_swap.c */
+/* The client's identity and the rule's credential, which has a placeholder. */
+int exchange_swap(struct exchange *x, const struct config_credential *c,
+		  struct err *e) ATTR_NODISCARD;
+int exchange_search_begin(struct exchange *x, struct err *e) ATTR_NODISCARD;
+/* What the client sent, with the values in place; and its end. x->misused: it may not go out. */
+void exchange_search(struct exchange *x, struct str data, body_swap_sink *sink);
+void exchange_search_flush(struct exchange *x, body_swap_sink *sink);
+void exchange_search_clear(struct exchange *x);
+/* How much of the body may be asked for when there is room for so much. */
+size_t exchange_search_room(const struct exchange *x, size_t room);
+int exchange_check_trailers(const struct exchange *x, const struct fields *trailers,
+			    struct err *e) ATTR_NODISCARD;
 
 /* exchange.c */
 const struct config_limits *exchange_limits(const struct exchange *x);

@@ -19,6 +19,7 @@ int snapshot_new(struct config *config, struct broker *b, struct snapshot **ret,
 	/* `upstream.trust` left out means the system's roots. */
 	if (trust_new(given ? config->trust : roots, given ? config->trust_n : 1, &s->trust, e) <
 		    0 ||
+	    placeholders_new(config, &s->placeholders, e) < 0 ||
 	    credential_store_new(config, b, s->trust, &s->credentials, e) < 0) {
 		snapshot_unref(s);
 		return -1;
@@ -38,6 +39,7 @@ void snapshot_unref(struct snapshot *s)
 	if (!s || __atomic_sub_fetch(&s->refs, 1, __ATOMIC_ACQ_REL) > 0)
 		return;
 	credential_store_unref(s->credentials);
+	placeholders_free(s->placeholders);
 	trust_unref(s->trust);
 	config_unref(s->config);
 	free(s);

@@ -8,9 +8,12 @@
 
 #include "certs/trust.h"
 #include "policy/config.h"
+#include "proxy/credentials/placeholder.h"
 #include "proxy/credentials/store.h"
 
 struct snapshot {
+	/* owned */
+	struct placeholders *placeholders; /* NULL: there are none */
 	/* counted */
 	struct config *config;
 	struct trust *trust;
