@@ -17,15 +17,15 @@ OPT      ?= -O2 -g -D_FORTIFY_SOURCE=2
 CFLAGS   += -std=c17 $(OPT) $(WARN) $(HARDEN) -pthread
 LDFLAGS  += -pie -Wl,-z,relro,-z,now,-z,noexecstack -pthread
 PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
-# libunistring has no description for pkg-config.
-PKG_LIBS   = $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lunistring
+# libunistring has no description for pkg-config, and libresolv is of the C library.
+PKG_LIBS   = $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lunistring -lresolv
 
 # The layers, lowest first. LINK_x is what a test of layer x may see: x and the layers below it.
-LAYERS := logging policy certs net http credentials session sandbox export cli
+LAYERS := logging policy certs net http credentials session sandbox export prover cli
 DIR_logging := logging
 DIR_policy  := policy
 DIR_certs   := certs
-$(foreach l,net http credentials session sandbox export cli,$(eval DIR_$(l) := proxy/$(l)))
+$(foreach l,net http credentials session sandbox export prover cli,$(eval DIR_$(l) := proxy/$(l)))
 LINK_logging     := logging
 LINK_policy      := policy logging
 LINK_certs       := certs logging
@@ -35,7 +35,8 @@ LINK_credentials := credentials http net policy certs logging
 LINK_session     := session credentials http net policy certs logging
 LINK_sandbox     := sandbox session credentials http net policy certs logging
 LINK_export      := export logging
-LINK_cli         := cli export sandbox session credentials http net policy certs logging
+LINK_prover      := prover logging
+LINK_cli         := cli prover export sandbox session credentials http net policy certs logging
 
 SRC_ALL := $(foreach l,$(LAYERS),$(wildcard $(DIR_$(l))/*.c)) proxy/main.c
 lib      = $(BUILD)/lib$(1).a

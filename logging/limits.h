@@ -169,4 +169,8 @@
 #define LIMIT_EXPORT_PATTERNS 64
 #define LIMIT_EXPORT_FAULTS   20 /* printed; the rest are counted */
 
+/* `stile doctor --escape`. */
+#define LIMIT_MS_PROVER_WAY     20000 /* for one way */
+#define LIMIT_MS_PROVER_CONNECT 2000
+
 #endif

@@ -21,6 +21,7 @@ layer proxy/http 'proxy/http|proxy/net|policy|certs|logging'
 layer proxy/credentials 'proxy/credentials|proxy/http|proxy/net|policy|certs|logging'
 layer proxy/session 'proxy/session|proxy/credentials|proxy/http|proxy/net|policy|certs|logging'
 layer proxy/sandbox 'proxy/(sandbox|session|credentials|http|net)|policy|certs|logging'
+layer proxy/prover 'proxy/prover|logging'
 layer proxy/export 'proxy/export|logging'
 
 src=$(git ls-files 'logging/*.[ch]' 'policy/*.[ch]' 'certs/*.[ch]' 'proxy/*.[ch]')

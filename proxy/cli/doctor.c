@@ -14,16 +14,18 @@
 
 #include "proxy/cli/cli.h"
 #include "proxy/cli/doctor.h"
+#include "proxy/prover/prover.h"
 
-#define OUTPUT_MAX  262144 /* of one client */
-#define ASK_MS	    60000  /* more than the clients' own 50 s, and than a compiler needs */
-#define BUILD_MS    300000 /* a cold cache: Go compiles its library first */
-#define VERSION_MS  20000
-#define DENIED_URL  "https://doctor.invalid/" /* RFC 6761 section 6.4: nobody has it */
-#define PATH_BYTES  4096
-#define ARGS_MAX    24
-#define TOOLS_MAX   32
-#define VERSION_MAX 24
+#define OUTPUT_MAX	262144 /* of one client */
+#define ASK_MS		60000  /* more than the clients' own 50 s, and than a compiler needs */
+#define BUILD_MS	300000 /* a cold cache: Go compiles its library first */
+#define VERSION_MS	20000
+#define DENIED_URL	"https://doctor.invalid/" /* RFC 6761 section 6.4: nobody has it */
+#define PATH_BYTES	4096
+#define ARGS_MAX	24
+#define TOOLS_MAX	32
+#define VERSION_MAX	24
+#define ESCAPE_WAYS_MAX 40
 
 enum verdict {
 	VERDICT_ANSWERED, /* by the origin */
@@ -450,16 +452,66 @@ static bool is_url(const char *text)
 	return r;
 }
 
+/* `--escape` and its flags. */
+struct escape {
+	struct prover_options o;
+	const char *but[ESCAPE_WAYS_MAX + 1], *only[ESCAPE_WAYS_MAX + 1]; /* end with NULL */
+	bool wanted;
+};
+
+static int add_reach(struct escape *x, const char *text)
+{
+	struct err e = ERR_INIT;
+
+	if (prover_add_reach(&x->o, text, &e) == 0)
+		return 0;
+	(void)cli_usage("doctor", "--reach %s", e.text);
+	return -1;
+}
+
+static int add_way(const char **ways, const char *flag, const char *name)
+{
+	size_t n = 0;
+
+	while (ways[n])
+		n++;
+	if (!prover_knows(name) || n == ESCAPE_WAYS_MAX) {
+		(void)cli_usage("doctor", "--%s: no way is called `%s`", flag, name);
+		return -1;
+	}
+	ways[n] = name;
+	return 0;
+}
+
 int cmd_doctor(int argc, char **argv)
 {
-	enum { OPT_ALLOWED = 256, OPT_DENIED, OPT_CLIENT };
+	enum {
+		OPT_ALLOWED = 256,
+		OPT_DENIED,
+		OPT_CLIENT,
+		OPT_ESCAPE,
+		OPT_REACH,
+		OPT_RESOLVE,
+		OPT_BUT,
+		OPT_WAY,
+		OPT_WORKSPACE,
+		OPT_JSON
+	};
 	static const struct option longs[] = {
 		{"allowed", required_argument, NULL, OPT_ALLOWED},
 		{"denied", required_argument, NULL, OPT_DENIED},
 		{"client", required_argument, NULL, OPT_CLIENT},
+		{"escape", no_argument, NULL, OPT_ESCAPE},
+		{"reach", required_argument, NULL, OPT_REACH},
+		{"resolve", required_argument, NULL, OPT_RESOLVE},
+		{"but", required_argument, NULL, OPT_BUT},
+		{"way", required_argument, NULL, OPT_WAY},
+		{"workspace", required_argument, NULL, OPT_WORKSPACE},
+		{"json", no_argument, NULL, OPT_JSON},
 		{0},
 	};
 	struct doctor d = {.denied = DENIED_URL};
+	struct escape x = {.o = {.resolve = "example.com", .but = x.but, .only = x.only}};
 	const char *file = NULL;
 	struct strbuf url;
 	int opt, r;
@@ -473,11 +525,27 @@ int cmd_doctor(int argc, char **argv)
 			if (add_only(&d, optarg) < 0)
 				return EXIT_USAGE;
 			break;
+		case OPT_ESCAPE: x.wanted = true; break;
+		case OPT_RESOLVE: x.o.resolve = optarg; break;
+		case OPT_WORKSPACE: x.o.workspace = optarg; break;
+		case OPT_JSON: x.o.json = true; break;
+		case OPT_REACH:
+			if (add_reach(&x, optarg) < 0)
+				return EXIT_USAGE;
+			break;
+		case OPT_BUT:
+		case OPT_WAY:
+			if (add_way(opt == OPT_BUT ? x.but : x.only, opt == OPT_BUT ? "but" : "way",
+				    optarg) < 0)
+				return EXIT_USAGE;
+			break;
 		default: return cli_bad_flag("doctor", opt, argv);
 		}
 	}
 	if (optind < argc)
 		return cli_usage("doctor", "what is `%s`?", argv[optind]);
+	if (x.wanted)
+		return prover_run(&x.o, stdout);
 	strbuf_init(&url, PATH_BYTES);
 	r = find_allowed(&d, file, &url);
 	if (r == 0 && (!is_url(d.allowed) || !is_url(d.denied)))

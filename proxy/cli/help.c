@@ -70,13 +70,21 @@ const struct cli_command cli_commands[] = {
 	 "  --proxy URL        env: where the client finds the proxy (default: the first "
 	 "listener)\n"
 	 "  --export           env: for a shell, instead of NAME=VALUE\n"},
-	{"doctor", cmd_doctor, "doctor [-c FILE] [--allowed URL] [--denied URL] [--client NAME]...",
-	 "try each client that is installed, from inside",
+	{"doctor", cmd_doctor,
+	 "doctor [-c FILE] [--allowed URL] [--denied URL] [--client NAME]... | --escape",
+	 "try each client that is installed, or each way out, from inside",
 	 "  -c FILE            the configuration, for an allowed URL\n"
 	 "  --allowed URL      what must be answered (default: the first https URL that is "
 	 "allowed)\n"
 	 "  --denied URL       what must be refused (default: https://doctor.invalid/)\n"
 	 "  --client NAME      only this one; may be repeated\n"
+	 "  --escape           try the ways out of a sandbox instead\n"
+	 "  --reach ADDR:PORT  escape: where somebody listens outside; may be repeated\n"
+	 "  --resolve NAME     escape: a name that is known outside (default: example.com)\n"
+	 "  --workspace DIR    escape: where the sandbox may write (default: the current folder)\n"
+	 "  --way WAY          escape: only this one; may be repeated\n"
+	 "  --but WAY          escape: may be open here; may be repeated\n"
+	 "  --json             escape: an object a line\n"
 	 "Run it where the clients run: `stile run -- stile doctor`, or in the container. Exit 1 "
 	 "if "
 	 "one of\n"

@@ -69,7 +69,7 @@ _stile()
 		COMPREPLY=($(compgen -v -- "$cur"))
 		return
 		;;
-	--allow | --policy | --host | --reason | --since | --proxy | --allowed | --denied | --export | --max-files | --max-bytes) return ;;
+	--allow | --policy | --host | --reason | --since | --proxy | --allowed | --denied | --export | --reach | --resolve | --way | --but | --max-files | --max-bytes) return ;;
 	esac
 	case ${COMP_WORDS[1]} in
 	run)
@@ -101,7 +101,7 @@ _stile()
 			_stile_words "-c -o --java --dir --proxy --export"
 		fi
 		;;
-	doctor) _stile_words "-c --allowed --denied --client" ;;
+	doctor) _stile_words "-c --allowed --denied --client --escape --reach --resolve --workspace --way --but --json" ;;
 	export) _stile_words "--from --to --max-files --max-bytes" ;;
 	help) _stile_words "$commands yaml" ;;
 	esac

@@ -14,7 +14,7 @@ complete -c stile -n "not __fish_seen_subcommand_from $commands" -a explain -d '
 complete -c stile -n "not __fish_seen_subcommand_from $commands" -a test -d "Run the policies' own tests"
 complete -c stile -n "not __fish_seen_subcommand_from $commands" -a log -d 'Read and filter the audit log'
 complete -c stile -n "not __fish_seen_subcommand_from $commands" -a ca -d 'The interception CA'
-complete -c stile -n "not __fish_seen_subcommand_from $commands" -a doctor -d 'Try each client that is installed, from inside'
+complete -c stile -n "not __fish_seen_subcommand_from $commands" -a doctor -d 'Try each client that is installed, or each way out, from inside'
 complete -c stile -n "not __fish_seen_subcommand_from $commands" -a export -d 'Copy what is named out of a workspace, or nothing'
 complete -c stile -n "not __fish_seen_subcommand_from $commands" -a help -d 'Help on a command'
 
@@ -53,6 +53,13 @@ complete -c stile -n '__fish_seen_subcommand_from ca' -l dir -x -a '(__fish_comp
 complete -c stile -n '__fish_seen_subcommand_from ca' -l proxy -x -d 'Where the client finds the proxy'
 complete -c stile -n '__fish_seen_subcommand_from ca' -l export -d 'For a shell'
 
+complete -c stile -n '__fish_seen_subcommand_from doctor' -l escape -d 'Try the ways out instead'
+complete -c stile -n '__fish_seen_subcommand_from doctor' -l reach -x -d 'Where somebody listens outside'
+complete -c stile -n '__fish_seen_subcommand_from doctor' -l resolve -x -d 'A name that is known outside'
+complete -c stile -n '__fish_seen_subcommand_from doctor' -l workspace -x -a '(__fish_complete_directories)' -d 'Where the sandbox may write'
+complete -c stile -n '__fish_seen_subcommand_from doctor' -l way -x -d 'Only this way'
+complete -c stile -n '__fish_seen_subcommand_from doctor' -l but -x -d 'A way that may be open'
+complete -c stile -n '__fish_seen_subcommand_from doctor' -l json -d 'An object a line'
 complete -c stile -n '__fish_seen_subcommand_from doctor' -l allowed -x -d 'What must be answered'
 complete -c stile -n '__fish_seen_subcommand_from doctor' -l denied -x -d 'What must be refused'
 complete -c stile -n '__fish_seen_subcommand_from doctor' -l client -x -a 'curl wget git pip node npm go cargo java deno bun apt' -d 'Only this one'
