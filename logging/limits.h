@@ -153,6 +153,13 @@
 #define LIMIT_MS_SOURCE		 10000 /* for one answer, unless `timeout` says otherwise */
 /* A start and a reload wait so long for the first answers of new sources, all together. */
 #define LIMIT_MS_SOURCES_FIRST 15000
+/* What a source gives back at its end, such as a lease, may take so long. */
+#define LIMIT_MS_SOURCE_FAREWELL 3000
+#define LIMIT_MS_VAULT_REREAD	 300000 /* a secret without a lease, unless `ttl` says otherwise */
+#define LIMIT_MS_VAULT_RELOGIN	 600000 /* a token that nothing was ever read with is tried so long \
+					 */
+#define LIMIT_VAULT_DEBTS	8	/* leases and tokens that were replaced, to be given back */
+#define LIMIT_VAULT_LEASE_BYTES 1024
 /* A value is renewed at most so long before its end. */
 #define LIMIT_MS_CREDENTIAL_EARLY      600000
 #define LIMIT_MS_CREDENTIAL_RETRY      1000

@@ -150,6 +150,18 @@ const char *config_param_text(const struct config_credential *c, enum config_par
 	return p ? p->text : NULL;
 }
 
+const char *config_credential_file(const struct config_credential *c, size_t n)
+{
+	const char *first = c->source == CREDENTIAL_FROM_FILE ? c->from : NULL;
+
+	if (first && n-- == 0)
+		return first;
+	for (size_t i = 0; i < c->params_n; i++)
+		if (c->params[i].kind == PARAM_FILE && n-- == 0)
+			return c->params[i].text;
+	return NULL;
+}
+
 const struct config_credential *config_credential(const struct config *c, const char *name)
 {
 	if (!name || c->credentials_n == 0)

@@ -60,6 +60,7 @@ enum credential_source {
 	CREDENTIAL_FROM_ENV,
 	CREDENTIAL_FROM_EXEC,
 	CREDENTIAL_FROM_OAUTH2,
+	CREDENTIAL_FROM_VAULT,
 };
 
 /* What a source that calls an endpoint is told, one of `from.<kind>.<key>`. */
@@ -76,6 +77,19 @@ enum config_param_key {
 	PARAM_SUBJECT_TOKEN,
 	PARAM_SUBJECT_TOKEN_TYPE,
 	PARAM_ASSERTION,
+	PARAM_VAULT_ADDRESS,
+	PARAM_VAULT_NAMESPACE,
+	PARAM_VAULT_PATH,
+	PARAM_VAULT_FIELD,
+	PARAM_VAULT_FIELD_2,
+	PARAM_VAULT_VERSION,
+	PARAM_VAULT_TOKEN,
+	PARAM_VAULT_ROLE_ID,
+	PARAM_VAULT_SECRET_ID,
+	PARAM_VAULT_WRAPPED,
+	PARAM_VAULT_ROLE,
+	PARAM_VAULT_JWT,
+	PARAM_VAULT_MOUNT,
 };
 
 /* A text; or where a secret is, which no configuration holds itself. */
@@ -220,6 +234,8 @@ const struct config_credential *config_credential(const struct config *c, const 
 const struct config_param *config_param(const struct config_credential *c,
 					enum config_param_key key);
 const char *config_param_text(const struct config_credential *c, enum config_param_key key);
+/* The n-th file that a secret of c is read from; NULL: there are no more. */
+const char *config_credential_file(const struct config_credential *c, size_t n);
 /* Does the way to this host go through upstream.proxy, as far as its name says? NULL: it does not;
  * or it may not, when one of its addresses is in a range of no_proxy. */
 const struct config_parent *config_parent_for(const struct config *c, const struct host *h);

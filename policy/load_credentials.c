@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "policy/load.h"
+#include "policy/load_source.h"
 
 /* What stile itself writes, drops or reads in a head; a secret there would be lost or would break
  * the message. `Proxy-...` comes on top. */
@@ -189,6 +189,8 @@ static void read_credential(struct loader *l, const struct yaml_node *key,
 		load_source_ttl(l, &v, c);
 	if (section_value(&v, KEY_CREDENTIAL_AS))
 		read_as(l, section_value(&v, KEY_CREDENTIAL_AS), c);
+	if (c->source == CREDENTIAL_FROM_VAULT && section_value(&v, KEY_CREDENTIAL_AS))
+		load_vault_as(l, section_key(&v, KEY_CREDENTIAL_AS), c);
 	if ((!section_value(&v, KEY_CREDENTIAL_FROM) || !section_value(&v, KEY_CREDENTIAL_AS)) &&
 	    !v.has_unknown && !l->partial)
 		fault_add(l->f, key->line, key->col,

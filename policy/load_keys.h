@@ -41,6 +41,7 @@
 	X(FROM, ENV, "env")                                                                        \
 	X(FROM, EXEC, "exec")                                                                      \
 	X(FROM, OAUTH2, "oauth2")                                                                  \
+	X(FROM, VAULT, "vault")                                                                    \
 	X(FROM, TIMEOUT, "timeout")                                                                \
 	X(FROM, ADDRESSES, "addresses")                                                            \
 	X(OAUTH2, TOKEN_URL, "token_url")                                                          \
@@ -55,6 +56,21 @@
 	X(OAUTH2, SUBJECT_TOKEN, "subject_token")                                                  \
 	X(OAUTH2, SUBJECT_TOKEN_TYPE, "subject_token_type")                                        \
 	X(OAUTH2, ASSERTION, "assertion")                                                          \
+	X(VAULT, ADDRESS, "address")                                                               \
+	X(VAULT, NAMESPACE, "namespace")                                                           \
+	X(VAULT, PATH, "path")                                                                     \
+	X(VAULT, FIELD, "field")                                                                   \
+	X(VAULT, VERSION, "version")                                                               \
+	X(VAULT, TOKEN, "token")                                                                   \
+	X(VAULT, APPROLE, "approle")                                                               \
+	X(VAULT, KUBERNETES, "kubernetes")                                                         \
+	X(APPROLE, ROLE_ID, "role_id")                                                             \
+	X(APPROLE, SECRET_ID, "secret_id")                                                         \
+	X(APPROLE, WRAPPED, "wrapped")                                                             \
+	X(APPROLE, MOUNT, "mount")                                                                 \
+	X(KUBERNETES, ROLE, "role")                                                                \
+	X(KUBERNETES, JWT, "jwt")                                                                  \
+	X(KUBERNETES, MOUNT, "mount")                                                              \
 	X(SECRET, FILE, "file")                                                                    \
 	X(SECRET, ENV, "env")                                                                      \
 	X(AS, BASIC, "basic")                                                                      \
@@ -111,6 +127,9 @@
 #define SECTION_PREFIX_CREDENTIAL "credentials.<name>."
 #define SECTION_PREFIX_FROM	  "credentials.<name>.from."
 #define SECTION_PREFIX_OAUTH2	  "credentials.<name>.from.oauth2."
+#define SECTION_PREFIX_VAULT	  "credentials.<name>.from.vault."
+#define SECTION_PREFIX_APPROLE	  "credentials.<name>.from.vault.approle."
+#define SECTION_PREFIX_KUBERNETES "credentials.<name>.from.vault.kubernetes."
 /* Wherever a source is told of a secret, such as client_secret. */
 #define SECTION_PREFIX_SECRET	   "credentials.<name>.from.<kind>.<secret>."
 #define SECTION_PREFIX_AS	   "credentials.<name>.as."
@@ -130,6 +149,9 @@ enum section {
 	SECTION_CREDENTIAL,
 	SECTION_FROM,
 	SECTION_OAUTH2,
+	SECTION_VAULT,
+	SECTION_APPROLE,
+	SECTION_KUBERNETES,
 	SECTION_SECRET,
 	SECTION_AS,
 	SECTION_PLACEHOLDER,

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "policy/load.h"
+#include "policy/load_source.h"
 
 #define SECOND_MS 1000ULL
 #define DAY_MS	  (24 * 3600 * SECOND_MS)
@@ -93,22 +93,6 @@ static void read_exec(struct loader *l, const struct yaml_node *node, struct con
 }
 
 /* ---- sources that call an endpoint ---- */
-
-enum row_type {
-	ROW_TEXT,
-	ROW_URL,    /* https, or http for this machine and its link */
-	ROW_SECRET, /* {file: PATH} or {env: NAME} */
-	ROW_WORD,   /* one of `words` */
-};
-
-struct row {
-	enum config_key key;
-	enum config_param_key param;
-	enum row_type type;
-	bool required;
-	const char *const *words;
-	size_t words_n;
-};
 
 struct kind {
 	enum config_key key; /* in `from` */
@@ -214,6 +198,12 @@ static void read_param(struct loader *l, const struct yaml_node *node, const str
 		break;
 	case ROW_URL: read_url(l, node, what, p); break;
 	case ROW_SECRET: read_secret(l, node, what, p); break;
+	case ROW_EITHER:
+		if (node->kind == YAML_MAP)
+			read_secret(l, node, what, p);
+		else if (load_plain(l, node, what, &s) == 0)
+			p->text = load_keep(l, s);
+		break;
 	case ROW_WORD:
 		if (load_word(l, node, what, row->words, row->words_n, &which) == 0)
 			p->text = load_keep(l, str_from_c(row->words[which]));
@@ -221,6 +211,21 @@ static void read_param(struct loader *l, const struct yaml_node *node, const str
 	}
 	if (p->text)
 		c->params_n++;
+}
+
+void load_rows(struct loader *l, const struct yaml_node *node, const char *what,
+	       const struct section_values *v, const struct row *rows, size_t n,
+	       struct config_credential *c)
+{
+	for (size_t i = 0; c->params && i < n; i++) {
+		const struct row *row = &rows[i];
+
+		if (section_value(v, row->key))
+			read_param(l, section_value(v, row->key), row, section_key(v, row->key), c);
+		else if (row->required && !v->has_unknown && !l->partial)
+			fault_add(l->f, node->line, node->col, "%s needs `%s`", what,
+				  config_key_word(row->key));
+	}
 }
 
 static void read_kind(struct loader *l, const struct yaml_node *node, const struct kind *k,
@@ -233,16 +238,7 @@ static void read_kind(struct loader *l, const struct yaml_node *node, const stru
 	if (load_section(l, node, k->what, k->section, &v) < 0)
 		return;
 	c->params = load_array(l, k->rows_n, sizeof(*c->params));
-	for (size_t i = 0; c->params && i < k->rows_n; i++) {
-		const struct row *row = &k->rows[i];
-
-		if (section_value(&v, row->key))
-			read_param(l, section_value(&v, row->key), row, section_key(&v, row->key),
-				   c);
-		else if (row->required && !v.has_unknown && !l->partial)
-			fault_add(l->f, node->line, node->col, "%s needs `%s`", k->what,
-				  config_key_word(row->key));
-	}
+	load_rows(l, node, k->what, &v, k->rows, k->rows_n, c);
 	endpoint = config_param_text(c, k->endpoint);
 	c->from = endpoint ? load_keep(l, str_from_c(endpoint)) : NULL;
 }
@@ -326,10 +322,9 @@ void load_source(struct loader *l, const struct yaml_node *node, struct config_c
 		void (*read)(struct loader *l, const struct yaml_node *node,
 			     struct config_credential *c);
 	} readers[] = {
-		{KEY_FROM_FILE, read_file},
-		{KEY_FROM_ENV, read_env},
-		{KEY_FROM_EXEC, read_exec},
-		{KEY_FROM_OAUTH2, read_oauth2},
+		{KEY_FROM_FILE, read_file},   {KEY_FROM_ENV, read_env},
+		{KEY_FROM_EXEC, read_exec},   {KEY_FROM_OAUTH2, read_oauth2},
+		{KEY_FROM_VAULT, load_vault},
 	};
 	struct section_values v;
 	size_t found = 0, which = 0;
@@ -345,7 +340,7 @@ void load_source(struct loader *l, const struct yaml_node *node, struct config_c
 		if (!v.has_unknown && !(l->partial && found == 0))
 			fault_add(l->f, node->line, node->col,
 				  "`from` takes one of `file: PATH`, `env: NAME`, "
-				  "`exec: [PROGRAM, ...]` and `oauth2: {...}`");
+				  "`exec: [PROGRAM, ...]`, `oauth2: {...}` and `vault: {...}`");
 		return;
 	}
 	readers[which].read(l, section_value(&v, readers[which].key), c);

@@ -1,7 +1,8 @@
 /*
- * See broker.h. A kept slot walks through four states on the broker's loop: new, asking its source,
- * resting until the value is to be renewed (or until another try), ending. Taking and giving back
- * are counted under the lock; the source itself is touched on the loop alone.
+ * See broker.h. A kept slot walks through five states on the broker's loop: new, asking its source,
+ * resting until the value is to be renewed (or until another try), leaving (the source gives back
+ * what it holds elsewhere, for a bounded time), ending. Taking and giving back are counted under
+ * the lock; the source itself is touched on the loop alone.
  */
 #include "proxy/credentials/broker.h"
 
@@ -17,7 +18,7 @@
 #include "proxy/credentials/secret.h"
 #include "proxy/credentials/source.h"
 
-enum kept_state { KEPT_NEW, KEPT_ASKING, KEPT_RESTING, KEPT_ENDING };
+enum kept_state { KEPT_NEW, KEPT_ASKING, KEPT_RESTING, KEPT_LEAVING, KEPT_ENDING };
 
 struct kept {
 	/* owned */
@@ -25,7 +26,7 @@ struct kept {
 	size_t key_n;
 	struct source *source; /* NULL until asked first */
 	struct fetcher *fetcher;
-	struct timer timer; /* RESTING: ask again */
+	struct timer timer; /* RESTING: ask again; LEAVING: end */
 	struct letter begin, end, nudge;
 	/* counted */
 	struct config *config;
@@ -53,6 +54,7 @@ struct broker {
 	struct letter stop;
 	pthread_t thread;
 	bool started;
+	bool stopping; /* the loop's: it ends with the last of them */
 };
 
 bool broker_keeps(const struct config_credential *c)
@@ -103,8 +105,9 @@ static void kept_goto(struct kept *k, enum kept_state to)
 {
 	static const unsigned legal[] = {
 		[KEPT_NEW] = 1U << KEPT_ASKING | 1U << KEPT_ENDING,
-		[KEPT_ASKING] = 1U << KEPT_RESTING | 1U << KEPT_ENDING,
-		[KEPT_RESTING] = 1U << KEPT_ASKING | 1U << KEPT_ENDING,
+		[KEPT_ASKING] = 1U << KEPT_RESTING | 1U << KEPT_LEAVING | 1U << KEPT_ENDING,
+		[KEPT_RESTING] = 1U << KEPT_ASKING | 1U << KEPT_LEAVING | 1U << KEPT_ENDING,
+		[KEPT_LEAVING] = 1U << KEPT_ENDING,
 		[KEPT_ENDING] = 0,
 	};
 
@@ -197,12 +200,16 @@ static void ask(struct kept *k)
 	}
 }
 
+static void end(struct kept *k);
+
 static void on_timer(void *arg)
 {
 	struct kept *k = arg;
 
 	if (k->state == KEPT_RESTING)
 		ask(k);
+	else if (k->state == KEPT_LEAVING)
+		end(k);
 }
 
 static void on_begin(void *arg)
@@ -252,17 +259,53 @@ static void unlink_kept(struct broker *b, struct kept *k)
 	*at = k->next;
 }
 
-static void on_end(void *arg)
+/* At the stop: nobody is leaving any more. */
+static void stop_if_last(struct broker *b)
 {
-	struct kept *k = arg;
+	bool last = true;
+
+	if (!b->stopping)
+		return;
+	pthread_mutex_lock(&b->lock);
+	for (const struct kept *k = b->kept; k; k = k->next)
+		last &= k->state != KEPT_LEAVING;
+	pthread_mutex_unlock(&b->lock);
+	if (last)
+		loop_stop(b->loop);
+}
+
+static void end(struct kept *k)
+{
+	struct broker *b = k->broker;
 
 	kept_goto(k, KEPT_ENDING);
 	source_close(k->source);
 	fetcher_free(k->fetcher);
-	pthread_mutex_lock(&k->broker->lock);
-	unlink_kept(k->broker, k);
-	pthread_mutex_unlock(&k->broker->lock);
-	loop_bury(k->broker->loop, k, kept_free);
+	pthread_mutex_lock(&b->lock);
+	unlink_kept(b, k);
+	pthread_mutex_unlock(&b->lock);
+	loop_bury(b->loop, k, kept_free);
+	stop_if_last(b);
+}
+
+static void on_farewell(void *arg)
+{
+	struct kept *k = arg;
+
+	if (k->state == KEPT_LEAVING)
+		end(k);
+}
+
+static void on_end(void *arg)
+{
+	struct kept *k = arg;
+
+	if (k->state == KEPT_NEW || !source_farewell(k->source, on_farewell, k)) {
+		end(k);
+		return;
+	}
+	kept_goto(k, KEPT_LEAVING);
+	timer_arm(&k->timer, LIMIT_MS_SOURCE_FAREWELL);
 }
 
 /* ---- taking ---- */
@@ -386,7 +429,10 @@ static void on_stop(void *arg)
 {
 	struct broker *b = arg;
 
-	loop_stop(b->loop);
+	/* Everything was given back before, so the letter of each has come; those that leave have
+	 * their timers. */
+	b->stopping = true;
+	stop_if_last(b);
 }
 
 static void *run(void *arg)

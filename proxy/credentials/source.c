@@ -17,6 +17,7 @@ const struct source_ops *source_ops_of(const struct config_credential *c)
 	case CREDENTIAL_FROM_ENV: return NULL;
 	case CREDENTIAL_FROM_EXEC: return &source_exec_ops;
 	case CREDENTIAL_FROM_OAUTH2: return &source_oauth2_ops;
+	case CREDENTIAL_FROM_VAULT: return &source_vault_ops;
 	}
 	return NULL;
 }
@@ -39,6 +40,11 @@ int source_open(const struct source_setting *setting, struct source **ret, struc
 int source_ask(struct source *s, struct err *e)
 {
 	return s->ops->ask(s->self, e);
+}
+
+bool source_farewell(struct source *s, void (*done)(void *arg), void *arg)
+{
+	return s && s->ops->farewell && s->ops->farewell(s->self, done, arg);
 }
 
 void source_close(struct source *s)

@@ -60,6 +60,10 @@ struct source_ops {
 	 * not asked again. -1: it does not follow. */
 	int (*ask)(void *self, struct err *e);
 	void (*close)(void *self); /* on_result does not follow any more */
+	/* Gives back what it holds elsewhere, such as a lease; on_result does not follow any more.
+	 * True: done follows from the loop, unless close comes first. NULL, false: nothing to do.
+	 */
+	bool (*farewell)(void *self, void (*done)(void *arg), void *arg);
 };
 
 struct source;
@@ -68,6 +72,8 @@ const struct source_ops *source_ops_of(const struct config_credential *c); /* NU
 int source_open(const struct source_setting *setting, struct source **ret,
 		struct err *e) ATTR_NODISCARD;
 int source_ask(struct source *s, struct err *e) ATTR_NODISCARD;
+/* As above; NULL: nothing to do. */
+bool source_farewell(struct source *s, void (*done)(void *arg), void *arg);
 void source_close(struct source *s); /* NULL is accepted */
 
 /* A secret that a source is told of: a file or a variable, read now. -1 as source_file_read, the
@@ -77,5 +83,6 @@ int source_param_secret(const struct config_credential *c, enum config_param_key
 
 extern const struct source_ops source_exec_ops;
 extern const struct source_ops source_oauth2_ops;
+extern const struct source_ops source_vault_ops;
 
 #endif

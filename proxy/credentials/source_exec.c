@@ -267,4 +267,4 @@ static int exec_open(const struct source_setting *s, void **ret, struct err *e)
 	return 0;
 }
 
-const struct source_ops source_exec_ops = {exec_open, exec_ask, exec_close};
+const struct source_ops source_exec_ops = {.open = exec_open, .ask = exec_ask, .close = exec_close};

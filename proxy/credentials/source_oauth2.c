@@ -248,4 +248,6 @@ static int oauth2_open(const struct source_setting *s, void **ret, struct err *e
 	return 0;
 }
 
-const struct source_ops source_oauth2_ops = {oauth2_open, oauth2_ask, oauth2_close};
+const struct source_ops source_oauth2_ops = {.open = oauth2_open,
+					     .ask = oauth2_ask,
+					     .close = oauth2_close};

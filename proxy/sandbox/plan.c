@@ -134,18 +134,18 @@ static int add_secret(struct files_plan *p, const char *path)
 
 static int add_dedicated_folders(struct files_plan *p, const struct config *c)
 {
+	const char *path;
 	int rc = 0;
 
-	for (size_t i = 0; c && i < c->credentials_n && rc == 0; i++) {
-		char *dir;
+	for (size_t i = 0; c && i < c->credentials_n; i++)
+		for (size_t n = 0;
+		     rc == 0 && (path = config_credential_file(&c->credentials[i], n)); n++) {
+			char *dir = folder_of(path);
 
-		if (c->credentials[i].source != CREDENTIAL_FROM_FILE)
-			continue;
-		dir = folder_of(c->credentials[i].from);
-		if (dir && is_dedicated(p, dir))
-			rc = add(p, dir, FILES_HIDE);
-		free(dir);
-	}
+			if (dir && is_dedicated(p, dir))
+				rc = add(p, dir, FILES_HIDE);
+			free(dir);
+		}
 	return rc;
 }
 
@@ -238,16 +238,17 @@ static int add_texts(struct files_plan *p, const struct files_options *o)
 int files_plan_make(const struct files_options *o, struct files_plan *ret, struct err *e)
 {
 	const struct config *c = o->config;
+	const char *path;
 	int rc;
 
 	*ret = (struct files_plan){.workspace = realpath(o->workspace, NULL)};
 	if (!ret->workspace)
 		return err_sys(e, errno, "%s: cannot be the workspace", o->workspace);
 	rc = add_real(ret, c && c->ca_dir ? c->ca_dir : DEFAULT_CA_DIR, FILES_HIDE);
-	for (size_t i = 0; c && i < c->credentials_n && rc == 0; i++) {
-		if (c->credentials[i].source == CREDENTIAL_FROM_FILE)
-			rc = add_secret(ret, c->credentials[i].from);
-	}
+	for (size_t i = 0; c && i < c->credentials_n; i++)
+		for (size_t n = 0;
+		     rc == 0 && (path = config_credential_file(&c->credentials[i], n)); n++)
+			rc = add_secret(ret, path);
 	if (rc == 0 && o->log_dir)
 		rc = add_real(ret, o->log_dir, FILES_HIDE);
 	if (rc == 0 && o->log_file)

@@ -331,6 +331,7 @@ static void test_targets(void **state)
 
 /* ---- credentials ---- */
 
+#define VAULT "{from: {vault: {address: 'https://v.test', path: s/data/a, "
 #define CRED(c)                                                                                    \
 	"version: 1\npolicies: {p: {rules: [{allow: a.test, credential: t}]}}\ncredentials: "      \
 	"{t: " c "}\n" /* 3:15 and 3:18 */
@@ -374,7 +375,7 @@ static void test_credentials(void **state)
 		{CRED("{from: /run/x, as: bearer}"), {"3:25: `from` must be a map (`key: value`)"}},
 		{CRED("{from: {env: T, file: x}, as: bearer}"),
 		 {"3:25: `from` takes one of `file: PATH`, `env: NAME`, `exec: [PROGRAM, "
-		  "...]` and `oauth2: {...}`"}},
+		  "...]`, `oauth2: {...}` and `vault: {...}`"}},
 		{CRED("{from: {}, as: bearer}"), {"3:25: `from` takes one of"}},
 		{CRED("{from: {env: $T}, as: bearer}"),
 		 {"3:31: `$T` is not the name of an environment variable (write it without $)"}},
@@ -410,6 +411,34 @@ static void test_credentials(void **state)
 		{CRED("{from: {oauth2: {token_url: 'https://a.test/', grant: jwt_bearer}}, as: "
 		      "bearer}"),
 		 {"3:34: the grant `jwt_bearer` needs `assertion`"}},
+		{CRED("{from: {vault: {}}, as: bearer}"),
+		 {"3:33: `vault` needs `address`", "3:33: `vault` needs `field`",
+		  "3:33: `vault` needs `path`", "3:33: `vault` takes one of `token"}},
+		{CRED(VAULT "field: a, token: s3cr3t}}, as: bearer}"),
+		 {"`token` is a secret, so say where it is ({file: PATH} or {env: NAME})"}},
+		{CRED(VAULT "field: a, token: {env: A}, kubernetes: {role: r}}}, as: bearer}"),
+		 {"3:33: `vault` takes one of `token: {file: PATH}`, `approle: {role_id: ..., "
+		  "secret_id: ...}` and `kubernetes: {role: ...}`"}},
+		{CRED(VAULT "field: a, approle: {}}}, as: bearer}"), {"`approle` needs `role_id`"}},
+		{CRED(VAULT "field: a, approle: {role_id: r, wrapped: true}}}, as: bearer}"),
+		 {"`wrapped` says how `secret_id` is handed over, and there is none"}},
+		{CRED(VAULT "field: a, kubernetes: {mount: m}}}, as: bearer}"),
+		 {"`kubernetes` needs `role`"}},
+		{CRED(VAULT "field: [a, b, c], token: {env: A}}}, as: basic}"),
+		 {"`field` is one name, or a list of two (such as [username, password])"}},
+		{CRED(VAULT "field: [a, b], token: {env: A}}}, as: bearer}"),
+		 {"`field` of two names is user and password, for `as: basic`"}},
+		{CRED(VAULT "field: a, version: 0, token: {env: A}}}, as: bearer}"),
+		 {"`version` is a number from 1"}},
+		{CRED(VAULT "field: a, namespace: 'a b', token: {env: A}}}, as: bearer}"),
+		 {"`namespace`: `a b` holds what cannot stand there"}},
+		{CRED("{from: {vault: {address: 'https://v.test/x', path: v1/../a, field: a, "
+		      "token: {env: A}}}, as: bearer}"),
+		 {"`address` is the server alone", "`path` is written without v1/",
+		  "`path`: `v1/../a`: "}},
+		{CRED("{from: {vault: {address: 'https://v.test', path: /a?b, field: a, token: "
+		      "{env: A}}}, as: bearer}"),
+		 {"`path`: `/a?b` holds what cannot stand there"}},
 		{CRED("{from: {exec: [a], addresses: [10.0.0.0/8]}, as: bearer}"),
 		 {"3:37: `addresses` is for a source that calls an endpoint (remove it)"}},
 		{CRED("{from: {exec: /bin/true}, as: bearer}"),

@@ -100,6 +100,31 @@ static void test_folder_of_secrets(void **state)
 	unlink(at("secrets/tok"));
 }
 
+/* What a source is told of as a file is a secret as well. */
+static void test_file_of_a_source(void **state)
+{
+	struct config_param params[] = {{.text = at("work/id"), .kind = PARAM_TEXT},
+					{.text = at("work/tok"), .kind = PARAM_FILE}};
+	struct config_credential cred = {.params = params,
+					 .params_n = ARRAY_LEN(params),
+					 .source = CREDENTIAL_FROM_OAUTH2};
+	struct config config = {.credentials = &cred, .credentials_n = 1};
+	struct files_options o = {.config = &config, .workspace = at("work")};
+	struct files_plan p;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	make_file("work/tok");
+	make_file("work/id");
+	if (files_plan_make(&o, &p, &e) != 0)
+		fail_msg("%s", e.text);
+	assert_int_equal(how(&p, "work/tok"), FILES_HIDE);
+	assert_int_equal(how(&p, "work/id"), -1);
+	files_plan_clear(&p);
+	unlink(at("work/tok"));
+	unlink(at("work/id"));
+}
+
 static void test_link(void **state)
 {
 	struct files_plan p;
@@ -189,11 +214,9 @@ static void test_what_is_not_there(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_file_in_workspace),
-		cmocka_unit_test(test_folder_of_secrets),
-		cmocka_unit_test(test_link),
-		cmocka_unit_test(test_home_stays),
-		cmocka_unit_test(test_folders_on_the_way),
+		cmocka_unit_test(test_file_in_workspace), cmocka_unit_test(test_folder_of_secrets),
+		cmocka_unit_test(test_file_of_a_source),  cmocka_unit_test(test_link),
+		cmocka_unit_test(test_home_stays),	  cmocka_unit_test(test_folders_on_the_way),
 		cmocka_unit_test(test_what_is_not_there),
 	};
 	int rc;
