@@ -150,15 +150,26 @@
 #define LIMIT_SOURCE_BYTES	 (2 * LIMIT_SECRET_BYTES) /* what a source may say at once */
 #define LIMIT_SOURCE_ARGS	 64
 #define LIMIT_SOURCE_JSON_DEPTH	 8
-#define LIMIT_MS_SOURCE		 10000 /* for one answer, unless `timeout` says otherwise */
+#define LIMIT_SOURCE_WORDS	 500
+#define LIMIT_CLAIMS_BYTES	 16384 /* of a JWT, and each other list or map that a source has */
+#define LIMIT_RSA_BITS_LEAST	 2048  /* of a key that signs */
+#define LIMIT_RSA_BITS_MOST	 8192
+#define LIMIT_MS_JWT_LIFE	 300000 /* unless `ttl` says otherwise */
+#define LIMIT_JWT_BACK_SECS	 30	/* a verifier's clock may be so much behind */
+/* An endpoint that hands out installation tokens describes each repository that was asked for. */
+#define LIMIT_GITHUB_REPOSITORY_BYTES 16384
+/* Sandboxes whose tokens are kept; another one's takes the place of the oldest. */
+#define LIMIT_JWT_SANDBOXES 256
+#define LIMIT_MS_SOURCE	    10000 /* for one answer, unless `timeout` says otherwise */
 /* A start and a reload wait so long for the first answers of new sources, all together. */
 #define LIMIT_MS_SOURCES_FIRST 15000
 /* What a source gives back at its end, such as a lease, may take so long. */
 #define LIMIT_MS_SOURCE_FAREWELL 3000
 #define LIMIT_MS_VAULT_REREAD	 300000 /* a secret without a lease, unless `ttl` says otherwise */
-#define LIMIT_MS_VAULT_RELOGIN	 600000 /* a token that nothing was ever read with is tried so long \
-					 */
-#define LIMIT_VAULT_DEBTS	8	/* leases and tokens that were replaced, to be given back */
+#define LIMIT_MS_VAULT_RELOGIN                                                                     \
+	600000			  /* a token that nothing was ever read with is tried so long      \
+				   */
+#define LIMIT_VAULT_DEBTS	8 /* leases and tokens that were replaced, to be given back */
 #define LIMIT_VAULT_LEASE_BYTES 1024
 /* A value is renewed at most so long before its end. */
 #define LIMIT_MS_CREDENTIAL_EARLY      600000

@@ -162,6 +162,13 @@ const char *config_credential_file(const struct config_credential *c, size_t n)
 	return NULL;
 }
 
+bool config_credential_is_per_sandbox(const struct config_credential *c)
+{
+	const char *claims = config_param_text(c, PARAM_CLAIMS);
+
+	return claims && strstr(claims, CONFIG_SANDBOX);
+}
+
 const struct config_credential *config_credential(const struct config *c, const char *name)
 {
 	if (!name || c->credentials_n == 0)

@@ -61,9 +61,13 @@ enum credential_source {
 	CREDENTIAL_FROM_EXEC,
 	CREDENTIAL_FROM_OAUTH2,
 	CREDENTIAL_FROM_VAULT,
+	CREDENTIAL_FROM_JWT,
+	CREDENTIAL_FROM_GITHUB_APP,
+	CREDENTIAL_FROM_GCP,
+	CREDENTIAL_FROM_KUBERNETES,
 };
 
-/* What a source that calls an endpoint is told, one of `from.<kind>.<key>`. */
+/* What a source that has a map of its own is told, one of `from.<kind>.<key>`. */
 enum config_param_key {
 	PARAM_TOKEN_URL,
 	PARAM_GRANT,
@@ -90,7 +94,31 @@ enum config_param_key {
 	PARAM_VAULT_ROLE,
 	PARAM_VAULT_JWT,
 	PARAM_VAULT_MOUNT,
+	PARAM_KEY,
+	PARAM_ALGORITHM,
+	PARAM_KID,
+	PARAM_CLAIMS, /* members of a JSON object; CONFIG_SANDBOX stands for the caller */
+	PARAM_APP_ID,
+	PARAM_INSTALLATION_ID,
+	PARAM_OWNER,
+	PARAM_REPOSITORY,
+	PARAM_REPOSITORIES, /* a JSON array of texts, as all lists */
+	PARAM_PERMISSIONS,  /* a JSON object of texts */
+	PARAM_API,
+	PARAM_METADATA,
+	PARAM_SCOPES,
+	PARAM_IMPERSONATE,
+	PARAM_LIFETIME, /* in seconds, without a unit */
+	PARAM_IAM,
+	PARAM_TOKEN,
+	PARAM_AUDIENCES,
+	PARAM_CA,
+	PARAM_NAMESPACE,
+	PARAM_SERVICE_ACCOUNT,
 };
+
+/* In a claim: the name of the sandbox whose request it is. */
+#define CONFIG_SANDBOX "{sandbox}"
 
 /* A text; or where a secret is, which no configuration holds itself. */
 enum config_param_kind { PARAM_TEXT, PARAM_FILE, PARAM_ENV };
@@ -140,11 +168,11 @@ struct config_placeholder {
 struct config_credential {
 	/* owned */
 	char *name;
-	char *from;	/* path, variable, program or endpoint */
+	char *from;	/* path, variable, program or endpoint, for messages too */
 	char *as_name;	/* header, query key or cookie; NULL otherwise */
 	char *username; /* AS_BASIC: `as: {basic: USER}`; NULL: the secret is "user:password" */
 	char **args;	/* FROM_EXEC: the program's arguments, without itself */
-	struct config_param *params;		/* of a source that calls an endpoint */
+	struct config_param *params;		/* of a source that has a map of its own */
 	struct iprange *ranges;			/* `from.addresses`: what its endpoint may have */
 	struct config_placeholder *placeholder; /* AS_PLACEHOLDER alone */
 	/* plain */
@@ -236,6 +264,8 @@ const struct config_param *config_param(const struct config_credential *c,
 const char *config_param_text(const struct config_credential *c, enum config_param_key key);
 /* The n-th file that a secret of c is read from; NULL: there are no more. */
 const char *config_credential_file(const struct config_credential *c, size_t n);
+/* Has each sandbox a value of its own? */
+bool config_credential_is_per_sandbox(const struct config_credential *c);
 /* Does the way to this host go through upstream.proxy, as far as its name says? NULL: it does not;
  * or it may not, when one of its addresses is in a range of no_proxy. */
 const struct config_parent *config_parent_for(const struct config *c, const struct host *h);

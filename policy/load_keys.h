@@ -42,6 +42,10 @@
 	X(FROM, EXEC, "exec")                                                                      \
 	X(FROM, OAUTH2, "oauth2")                                                                  \
 	X(FROM, VAULT, "vault")                                                                    \
+	X(FROM, JWT, "jwt")                                                                        \
+	X(FROM, GITHUB_APP, "github_app")                                                          \
+	X(FROM, GCP, "gcp")                                                                        \
+	X(FROM, KUBERNETES, "kubernetes")                                                          \
 	X(FROM, TIMEOUT, "timeout")                                                                \
 	X(FROM, ADDRESSES, "addresses")                                                            \
 	X(OAUTH2, TOKEN_URL, "token_url")                                                          \
@@ -71,6 +75,33 @@
 	X(KUBERNETES, ROLE, "role")                                                                \
 	X(KUBERNETES, JWT, "jwt")                                                                  \
 	X(KUBERNETES, MOUNT, "mount")                                                              \
+	X(JWT, KEY, "key")                                                                         \
+	X(JWT, ALGORITHM, "algorithm")                                                             \
+	X(JWT, KID, "kid")                                                                         \
+	X(JWT, CLAIMS, "claims")                                                                   \
+	X(GITHUB_APP, APP_ID, "app_id")                                                            \
+	X(GITHUB_APP, CLIENT_ID, "client_id")                                                      \
+	X(GITHUB_APP, KEY, "key")                                                                  \
+	X(GITHUB_APP, INSTALLATION_ID, "installation_id")                                          \
+	X(GITHUB_APP, OWNER, "owner")                                                              \
+	X(GITHUB_APP, REPOSITORY, "repository")                                                    \
+	X(GITHUB_APP, REPOSITORIES, "repositories")                                                \
+	X(GITHUB_APP, PERMISSIONS, "permissions")                                                  \
+	X(GITHUB_APP, API, "api")                                                                  \
+	X(GCP, KEY, "key")                                                                         \
+	X(GCP, METADATA, "metadata")                                                               \
+	X(GCP, SCOPES, "scopes")                                                                   \
+	X(GCP, AUDIENCE, "audience")                                                               \
+	X(GCP, IMPERSONATE, "impersonate")                                                         \
+	X(GCP, LIFETIME, "lifetime")                                                               \
+	X(GCP, IAM, "iam")                                                                         \
+	X(CLUSTER, TOKEN, "token")                                                                 \
+	X(CLUSTER, AUDIENCES, "audiences")                                                         \
+	X(CLUSTER, API, "api")                                                                     \
+	X(CLUSTER, CA, "ca")                                                                       \
+	X(CLUSTER, NAMESPACE, "namespace")                                                         \
+	X(CLUSTER, SERVICE_ACCOUNT, "service_account")                                             \
+	X(CLUSTER, LIFETIME, "lifetime")                                                           \
 	X(SECRET, FILE, "file")                                                                    \
 	X(SECRET, ENV, "env")                                                                      \
 	X(AS, BASIC, "basic")                                                                      \
@@ -130,6 +161,10 @@
 #define SECTION_PREFIX_VAULT	  "credentials.<name>.from.vault."
 #define SECTION_PREFIX_APPROLE	  "credentials.<name>.from.vault.approle."
 #define SECTION_PREFIX_KUBERNETES "credentials.<name>.from.vault.kubernetes."
+#define SECTION_PREFIX_JWT	  "credentials.<name>.from.jwt."
+#define SECTION_PREFIX_GITHUB_APP "credentials.<name>.from.github_app."
+#define SECTION_PREFIX_GCP	  "credentials.<name>.from.gcp."
+#define SECTION_PREFIX_CLUSTER	  "credentials.<name>.from.kubernetes."
 /* Wherever a source is told of a secret, such as client_secret. */
 #define SECTION_PREFIX_SECRET	   "credentials.<name>.from.<kind>.<secret>."
 #define SECTION_PREFIX_AS	   "credentials.<name>.as."
@@ -151,6 +186,10 @@ enum section {
 	SECTION_OAUTH2,
 	SECTION_VAULT,
 	SECTION_APPROLE,
+	SECTION_JWT,
+	SECTION_GITHUB_APP,
+	SECTION_GCP,
+	SECTION_CLUSTER,
 	SECTION_KUBERNETES,
 	SECTION_SECRET,
 	SECTION_AS,

@@ -79,6 +79,11 @@ static void read_credential(struct loader *l, const struct yaml_node *node, stru
 			  : c->as == CREDENTIAL_AS_QUERY  ? "query"
 			  : c->as == CREDENTIAL_AS_COOKIE ? "cookie"
 							  : "placeholder's place");
+	/* A connection to the proxy is none of one sandbox. */
+	if (c && config_credential_is_per_sandbox(c))
+		fault_add(l->f, node->line, node->col,
+			  "a proxy takes one credential for all, and `%s` has %s in its claims",
+			  c->name, CONFIG_SANDBOX);
 }
 
 static void read_send(struct loader *l, const struct yaml_node *node, struct config_parent *p)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "logging/json.h"
 #include "policy/load_source.h"
 
 #define SECOND_MS 1000ULL
@@ -94,16 +95,6 @@ static void read_exec(struct loader *l, const struct yaml_node *node, struct con
 
 /* ---- sources that call an endpoint ---- */
 
-struct kind {
-	enum config_key key; /* in `from` */
-	enum credential_source source;
-	enum section section;
-	const char *what;
-	const struct row *rows;
-	size_t rows_n;
-	enum config_param_key endpoint; /* what `from` is in messages */
-};
-
 static const char *const oauth2_grants[] = {"client_credentials", "refresh_token", "token_exchange",
 					    "jwt_bearer"};
 static const char *const oauth2_auths[] = {"basic", "post"};
@@ -127,27 +118,29 @@ static const struct row oauth2_rows[] = {
 	ROW(OAUTH2, ASSERTION, .type = ROW_SECRET),
 };
 
-static const struct kind kinds[] = {
-	{KEY_FROM_OAUTH2, CREDENTIAL_FROM_OAUTH2, SECTION_OAUTH2, "`oauth2`", oauth2_rows,
-	 ARRAY_LEN(oauth2_rows), PARAM_TOKEN_URL},
-};
-
 /* {file: PATH} or {env: NAME}: a secret itself has no place in a file that many read. */
 static void read_secret(struct loader *l, const struct yaml_node *node, const char *what,
-			struct config_param *p)
+			const struct row *row, struct config_param *p)
 {
+	const char *places = row->type == ROW_FILE ? "{file: PATH}" : "{file: PATH} or {env: NAME}";
 	struct config_credential as = {0}; /* what the readers of `from` fill */
 	const struct yaml_node *file, *env;
 	struct section_values v;
 
 	if (node->kind != YAML_MAP) {
-		fault_add(l->f, node->line, node->col,
-			  "%s is a secret, so say where it is ({file: PATH} or {env: NAME})", what);
+		fault_add(l->f, node->line, node->col, "%s is a secret, so say where it is (%s)",
+			  what, places);
 		return;
 	}
 	section_read(node, SECTION_SECRET, &v, l->f);
 	file = section_value(&v, KEY_SECRET_FILE);
 	env = section_value(&v, KEY_SECRET_ENV);
+	if (row->type == ROW_FILE && env) {
+		fault_add(l->f, env->line, env->col,
+			  "%s has more than one line, which no variable holds (write %s)", what,
+			  places);
+		return;
+	}
 	if (!file == !env) {
 		if (!v.has_unknown && !(l->partial && !file))
 			fault_add(l->f, node->line, node->col,
@@ -181,6 +174,81 @@ static void read_url(struct loader *l, const struct yaml_node *node, const char 
 	url_clear(&u);
 }
 
+static bool is_of(struct str s, const char *also)
+{
+	for (size_t i = 0; also && i < s.n; i++) {
+		char c = s.p[i];
+
+		if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+		      (c != '\0' && strchr(also, c))))
+			return false;
+	}
+	return true;
+}
+
+static int read_row_text(struct loader *l, const struct yaml_node *node, const struct row *row,
+			 const char *what, struct str *ret)
+{
+	if (load_plain(l, node, what, ret) < 0)
+		return -1;
+	if (is_of(*ret, row->also) && !memchr(ret->p, '\0', ret->n))
+		return 0;
+	fault_add(l->f, node->line, node->col,
+		  row->also && row->also[0] ? "%s: `%.*s` may have letters, digits and `%s` alone"
+					    : "%s: `%.*s` may have letters and digits alone%s",
+		  what, SHOW(*ret), row->also ? row->also : "");
+	return -1;
+}
+
+static char *read_words(struct loader *l, const struct yaml_node *node, const struct row *row,
+			const char *what)
+{
+	const struct yaml_node *const *v = node->kind == YAML_SEQ ? node->v : &node;
+	size_t n = node->kind == YAML_SEQ ? node->n : 1;
+	struct strbuf text;
+	struct json j;
+	char *done = NULL;
+	struct str s;
+	int rc = 0;
+
+	if (node->kind == YAML_SEQ && !load_list(l, node, what))
+		return NULL;
+	if (n > LIMIT_SOURCE_WORDS) {
+		fault_add(l->f, node->line, node->col, "%s has more than %d entries", what,
+			  LIMIT_SOURCE_WORDS);
+		return NULL;
+	}
+	strbuf_init(&text, LIMIT_CLAIMS_BYTES);
+	json_init(&j, &text);
+	json_open(&j, '[');
+	for (size_t i = 0; i < n; i++) {
+		if (read_row_text(l, v[i], row, what, &s) < 0)
+			rc = -1;
+		else
+			json_str(&j, s);
+	}
+	json_close(&j, ']');
+	if (rc == 0 && text.overflowed)
+		fault_add(l->f, node->line, node->col, "%s has more than %d bytes", what,
+			  LIMIT_CLAIMS_BYTES);
+	if (rc == 0)
+		done = strbuf_take(&text);
+	strbuf_clear(&text);
+	return done;
+}
+
+static char *read_seconds(struct loader *l, const struct yaml_node *node, const struct row *row,
+			  const char *what)
+{
+	char text[24];
+	uint64_t ms;
+
+	if (load_time(l, node, what, row->least_s * SECOND_MS, row->most_s * SECOND_MS, &ms) < 0)
+		return NULL;
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)(ms / SECOND_MS));
+	return load_keep(l, str_from_c(text));
+}
+
 static void read_param(struct loader *l, const struct yaml_node *node, const struct row *row,
 		       const struct yaml_node *key, struct config_credential *c)
 {
@@ -193,14 +261,22 @@ static void read_param(struct loader *l, const struct yaml_node *node, const str
 	*p = (struct config_param){.key = row->param, .kind = PARAM_TEXT};
 	switch (row->type) {
 	case ROW_TEXT:
-		if (load_plain(l, node, what, &s) == 0)
+		if (read_row_text(l, node, row, what, &s) == 0)
 			p->text = load_keep(l, s);
 		break;
 	case ROW_URL: read_url(l, node, what, p); break;
-	case ROW_SECRET: read_secret(l, node, what, p); break;
+	case ROW_SECRET:
+	case ROW_FILE: read_secret(l, node, what, row, p); break;
+	case ROW_PATH:
+		if (load_text(l, node, what, &s) == 0)
+			p->text = load_path(l, node, s);
+		break;
+	case ROW_WORDS: p->text = read_words(l, node, row, what); break;
+	case ROW_TIME: p->text = read_seconds(l, node, row, what); break;
+	case ROW_OWN: p->text = row->read(l, node, what); break;
 	case ROW_EITHER:
 		if (node->kind == YAML_MAP)
-			read_secret(l, node, what, p);
+			read_secret(l, node, what, row, p);
 		else if (load_plain(l, node, what, &s) == 0)
 			p->text = load_keep(l, s);
 		break;
@@ -228,10 +304,11 @@ void load_rows(struct loader *l, const struct yaml_node *node, const char *what,
 	}
 }
 
-static void read_kind(struct loader *l, const struct yaml_node *node, const struct kind *k,
+static void read_kind(struct loader *l, const struct yaml_node *node, const struct source_kind *k,
 		      struct config_credential *c)
 {
-	const char *endpoint;
+	size_t faults = l->f->n;
+	const char *from;
 	struct section_values v;
 
 	c->source = k->source;
@@ -239,8 +316,14 @@ static void read_kind(struct loader *l, const struct yaml_node *node, const stru
 		return;
 	c->params = load_array(l, k->rows_n, sizeof(*c->params));
 	load_rows(l, node, k->what, &v, k->rows, k->rows_n, c);
-	endpoint = config_param_text(c, k->endpoint);
-	c->from = endpoint ? load_keep(l, str_from_c(endpoint)) : NULL;
+	from = config_param_text(c, k->from[0]);
+	if (!from)
+		from = config_param_text(c, k->from[1]);
+	if (!from)
+		from = k->standard;
+	c->from = from ? load_keep(l, str_from_c(from)) : NULL;
+	if (l->f->n == faults && k->check)
+		k->check(l, node, c);
 }
 
 /* What each grant of RFC 6749, 7523 and 8693 cannot do without. */
@@ -270,18 +353,41 @@ static void check_oauth2(struct loader *l, const struct yaml_node *node,
 			  "`client_secret` without `client_id`, whose secret it is");
 }
 
-static void read_oauth2(struct loader *l, const struct yaml_node *node, struct config_credential *c)
-{
-	size_t faults = l->f->n;
+static const struct source_kind kind_oauth2 = {
+	.key = KEY_FROM_OAUTH2,
+	.source = CREDENTIAL_FROM_OAUTH2,
+	.section = SECTION_OAUTH2,
+	.what = "`oauth2`",
+	.rows = oauth2_rows,
+	.rows_n = ARRAY_LEN(oauth2_rows),
+	.from = {PARAM_TOKEN_URL, PARAM_TOKEN_URL},
+	.check = check_oauth2,
+};
 
-	read_kind(l, node, &kinds[0], c);
-	if (l->f->n == faults)
-		check_oauth2(l, node, c);
+static const struct source_kind *const kinds[] = {
+	&kind_oauth2, &kind_jwt, &kind_github_app, &kind_gcp, &kind_kubernetes,
+};
+
+/* An endpoint is asked for the value. */
+static bool calls(const struct config_credential *c)
+{
+	switch (c->source) {
+	case CREDENTIAL_FROM_FILE:
+	case CREDENTIAL_FROM_ENV:
+	case CREDENTIAL_FROM_EXEC:
+	case CREDENTIAL_FROM_JWT: return false;
+	case CREDENTIAL_FROM_KUBERNETES: return config_param(c, PARAM_API) != NULL;
+	case CREDENTIAL_FROM_OAUTH2:
+	case CREDENTIAL_FROM_VAULT:
+	case CREDENTIAL_FROM_GITHUB_APP:
+	case CREDENTIAL_FROM_GCP: return true;
+	}
+	return false;
 }
 
 static bool takes_time(const struct config_credential *c)
 {
-	return c->source != CREDENTIAL_FROM_FILE && c->source != CREDENTIAL_FROM_ENV;
+	return calls(c) || c->source == CREDENTIAL_FROM_EXEC;
 }
 
 static void read_timeout(struct loader *l, const struct section_values *v,
@@ -294,8 +400,9 @@ static void read_timeout(struct loader *l, const struct section_values *v,
 	if (!node)
 		return;
 	if (!takes_time(c))
-		fault_add(l->f, key->line, key->col,
-			  "`timeout` says nothing of a file or a variable (remove it)");
+		fault_add(l->f, key->line, key->col, "`timeout` says nothing of a %s (remove it)",
+			  c->source == CREDENTIAL_FROM_JWT ? "token that is signed here"
+							   : "file or a variable");
 	else
 		(void)load_time(l, node, "`timeout`", 100, 300 * SECOND_MS, &c->timeout_ms);
 }
@@ -308,11 +415,26 @@ static void read_addresses(struct loader *l, const struct section_values *v,
 
 	if (!node)
 		return;
-	if (!takes_time(c) || c->source == CREDENTIAL_FROM_EXEC)
+	if (!calls(c))
 		fault_add(l->f, key->line, key->col,
 			  "`addresses` is for a source that calls an endpoint (remove it)");
 	else
 		load_ranges(l, node, &c->ranges, &c->ranges_n);
+}
+
+/* The metadata server is at an address that nothing opens but its own name. */
+static void check_metadata(struct loader *l, const struct yaml_node *node,
+			   const struct config_credential *c)
+{
+	struct ipaddr a;
+
+	if (l->partial || !config_param(c, PARAM_METADATA) ||
+	    ipaddr_parse(STR("169.254.169.254"), &a) < 0 ||
+	    ipaddr_judge(&a, c->ranges, c->ranges_n, NULL, 0, NULL) == 0)
+		return;
+	fault_add(l->f, node->line, node->col,
+		  "`metadata` is asked at 169.254.169.254 (add `addresses: [169.254.169.254]` "
+		  "beside the kind)");
 }
 
 void load_source(struct loader *l, const struct yaml_node *node, struct config_credential *c)
@@ -322,8 +444,9 @@ void load_source(struct loader *l, const struct yaml_node *node, struct config_c
 		void (*read)(struct loader *l, const struct yaml_node *node,
 			     struct config_credential *c);
 	} readers[] = {
-		{KEY_FROM_FILE, read_file},   {KEY_FROM_ENV, read_env},
-		{KEY_FROM_EXEC, read_exec},   {KEY_FROM_OAUTH2, read_oauth2},
+		{KEY_FROM_FILE, read_file},
+		{KEY_FROM_ENV, read_env},
+		{KEY_FROM_EXEC, read_exec},
 		{KEY_FROM_VAULT, load_vault},
 	};
 	struct section_values v;
@@ -336,16 +459,30 @@ void load_source(struct loader *l, const struct yaml_node *node, struct config_c
 			found++;
 			which = i;
 		}
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+		if (section_value(&v, kinds[i]->key)) {
+			found++;
+			which = ARRAY_LEN(readers) + i;
+		}
 	if (found != 1) {
 		if (!v.has_unknown && !(l->partial && found == 0))
 			fault_add(l->f, node->line, node->col,
 				  "`from` takes one of `file: PATH`, `env: NAME`, "
-				  "`exec: [PROGRAM, ...]`, `oauth2: {...}` and `vault: {...}`");
+				  "`exec: [PROGRAM, ...]`, `oauth2: {...}`, `vault: {...}`, `jwt: "
+				  "{...}`, "
+				  "`github_app: {...}`, `gcp: {...}` and `kubernetes: {...}`");
 		return;
 	}
-	readers[which].read(l, section_value(&v, readers[which].key), c);
+	if (which < ARRAY_LEN(readers)) {
+		readers[which].read(l, section_value(&v, readers[which].key), c);
+	} else {
+		const struct source_kind *k = kinds[which - ARRAY_LEN(readers)];
+
+		read_kind(l, section_value(&v, k->key), k, c);
+	}
 	read_timeout(l, &v, c);
 	read_addresses(l, &v, c);
+	check_metadata(l, node, c);
 }
 
 void load_source_ttl(struct loader *l, const struct section_values *v, struct config_credential *c)
@@ -353,7 +490,7 @@ void load_source_ttl(struct loader *l, const struct section_values *v, struct co
 	const struct yaml_node *key = section_key(v, KEY_CREDENTIAL_TTL);
 
 	/* A file is read again when it changes, a variable never can be. */
-	if (c->from && !takes_time(c)) {
+	if (c->from && !takes_time(c) && c->source != CREDENTIAL_FROM_JWT) {
 		fault_add(l->f, key->line, key->col,
 			  "`ttl` says nothing of a file or a variable (remove it)");
 		return;

@@ -66,6 +66,7 @@ static void print_credential(const struct config *c, const char *name)
 		return;
 	(void)printf("%-10s %s, from %s %s, ", "credential", name,
 		     k->source == CREDENTIAL_FROM_FILE	 ? "the file"
+		     : k->source == CREDENTIAL_FROM_JWT	 ? "the key"
 		     : k->source == CREDENTIAL_FROM_ENV	 ? "the variable"
 		     : k->source == CREDENTIAL_FROM_EXEC ? "the program"
 							 : "the endpoint",

@@ -5,6 +5,7 @@
 #include "proxy/credentials/encode.h"
 
 #include <stdint.h>
+#include <string.h>
 
 void encode_base64(struct strbuf *out, struct str a, struct str b)
 {
@@ -27,6 +28,46 @@ void encode_base64(struct strbuf *out, struct str a, struct str b)
 		strbuf_addc(out, i + 1 < n ? digits[bits >> 6 & 63] : '=');
 		strbuf_addc(out, i + 2 < n ? digits[bits & 63] : '=');
 	}
+}
+
+static const char url_digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+void encode_base64url(struct strbuf *out, struct str s)
+{
+	for (size_t i = 0; i < s.n; i += 3) {
+		uint32_t bits = 0;
+
+		for (size_t j = i; j < i + 3; j++)
+			bits = bits << 8 | (j < s.n ? (unsigned char)s.p[j] : 0);
+		strbuf_addc(out, url_digits[bits >> 18 & 63]);
+		strbuf_addc(out, url_digits[bits >> 12 & 63]);
+		if (i + 1 < s.n)
+			strbuf_addc(out, url_digits[bits >> 6 & 63]);
+		if (i + 2 < s.n)
+			strbuf_addc(out, url_digits[bits & 63]);
+	}
+}
+
+int decode_base64url(struct str s, struct strbuf *out)
+{
+	uint32_t bits = 0;
+	unsigned have = 0; /* bits of it that are no byte yet */
+
+	if (s.n % 4 == 1)
+		return -1;
+	for (size_t i = 0; i < s.n; i++) {
+		const char *d = s.p[i] ? strchr(url_digits, s.p[i]) : NULL;
+
+		if (!d)
+			return -1;
+		bits = (bits << 6 | (uint32_t)(d - url_digits)) & 0xfff;
+		have += 6;
+		if (have >= 8) {
+			have -= 8;
+			strbuf_addc(out, (char)(bits >> have & 0xff));
+		}
+	}
+	return (bits & ((1U << have) - 1)) == 0 ? 0 : -1;
 }
 
 void encode_percent(struct strbuf *out, struct str s)

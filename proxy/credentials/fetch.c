@@ -40,6 +40,8 @@ struct fetch {
 	struct body_reader body;
 	struct secret *answer;
 	struct timer timer;
+	/* counted */
+	struct trust *trust; /* NULL: the fetcher's */
 	/* borrowed */
 	struct fetcher *fetcher;
 	const struct iprange *ranges;
@@ -48,7 +50,7 @@ struct fetch {
 	struct h1_scan scan;
 	struct resolved judged;
 	size_t ranges_n;
-	size_t answer_n;
+	size_t answer_n, most;
 	bool too_large;
 	void (*done)(void *arg, const struct fetch_answer *a, const struct err *why);
 	void *arg;
@@ -112,6 +114,7 @@ static void fetch_free(void *arg)
 	body_reader_clear(&f->body);
 	strbuf_wipe(&f->out);
 	secret_unref(f->answer);
+	trust_unref(f->trust);
 	timer_clear(&f->timer);
 	free(f);
 }
@@ -179,7 +182,7 @@ static void on_timer(void *arg)
 
 static void keep(struct fetch *f, struct str data)
 {
-	if (f->answer_n + data.n > LIMIT_SOURCE_BYTES) {
+	if (f->answer_n + data.n > f->most) {
 		f->too_large = true;
 		return;
 	}
@@ -208,7 +211,7 @@ static int read_head(struct fetch *f, struct err *e)
 		return read_head(f, e);
 	body_reader_clear(&f->body);
 	body_reader_init(&f->body, f->response.body, f->response.length);
-	f->answer = secret_new(LIMIT_SOURCE_BYTES + 1);
+	f->answer = secret_new(f->most + 1);
 	return f->answer ? 1 : err_set(e, "out of memory");
 }
 
@@ -229,7 +232,7 @@ static int read_body(struct fetch *f, struct err *e)
 		keep(f, data);
 		stream_consume(f->stream, used);
 		if (f->too_large)
-			return err_set(e, "said more than %d bytes", LIMIT_SOURCE_BYTES);
+			return err_set(e, "said more than %zu bytes", f->most);
 	}
 	return 1;
 }
@@ -301,9 +304,9 @@ static int start_tls(struct fetch *f, struct err *e)
 
 	strbuf_init(&key, LIMIT_HOST_BYTES + 32);
 	strbuf_addf(&key, "credentials|%s:%u", h->text, f->request.url.port);
-	rc = trust_client_new(f->fetcher->trust, h->text, is_ip ? h->addr.b : NULL,
-			      h->kind == HOST_IPV4 ? 4 : 16, (struct str){"\x08http/1.1", 9},
-			      strbuf_str(&key), &ssl, e);
+	rc = trust_client_new(f->trust ? f->trust : f->fetcher->trust, h->text,
+			      is_ip ? h->addr.b : NULL, h->kind == HOST_IPV4 ? 4 : 16,
+			      (struct str){"\x08http/1.1", 9}, strbuf_str(&key), &ssl, e);
 	strbuf_clear(&key);
 	if (rc < 0)
 		return -1;
@@ -437,6 +440,8 @@ int fetch_start(struct fetcher *fetcher, const struct fetch_request *r,
 	f->fetcher = fetcher;
 	f->ranges = r->ranges;
 	f->ranges_n = r->ranges_n;
+	f->trust = r->trust ? trust_ref(r->trust) : NULL;
+	f->most = r->most ? r->most : LIMIT_SOURCE_BYTES;
 	f->done = done;
 	f->arg = arg;
 	f->scan.response = true;

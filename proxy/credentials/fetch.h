@@ -30,16 +30,19 @@ struct fetch_request {
 	/* borrowed until the end: addresses that the endpoint may have though they are not public
 	 */
 	const struct iprange *ranges;
+	/* counted: verifies this endpoint instead of the fetcher's. NULL: the fetcher's */
+	struct trust *trust;
 	/* plain */
 	size_t ranges_n;
 	uint64_t timeout_ms; /* for the whole */
+	size_t most;	     /* bytes of the answer's body; 0: LIMIT_SOURCE_BYTES */
 };
 
 /* Borrowed until the callback returns. */
 struct fetch_answer {
 	unsigned status;
 	const struct fields *fields;
-	struct str body; /* at most LIMIT_SOURCE_BYTES; in memory that is wiped */
+	struct str body; /* in memory that is wiped */
 };
 
 struct fetch;

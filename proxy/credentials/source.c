@@ -14,10 +14,15 @@ const struct source_ops *source_ops_of(const struct config_credential *c)
 {
 	switch (c->source) {
 	case CREDENTIAL_FROM_FILE:
-	case CREDENTIAL_FROM_ENV: return NULL;
+	case CREDENTIAL_FROM_ENV:
+	case CREDENTIAL_FROM_JWT: return NULL;
 	case CREDENTIAL_FROM_EXEC: return &source_exec_ops;
 	case CREDENTIAL_FROM_OAUTH2: return &source_oauth2_ops;
 	case CREDENTIAL_FROM_VAULT: return &source_vault_ops;
+	case CREDENTIAL_FROM_GITHUB_APP: return &source_github_app_ops;
+	case CREDENTIAL_FROM_GCP: return &source_gcp_ops;
+	case CREDENTIAL_FROM_KUBERNETES:
+		return config_param(c, PARAM_API) ? &source_kubernetes_ops : NULL;
 	}
 	return NULL;
 }

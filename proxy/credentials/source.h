@@ -1,7 +1,8 @@
 /*
- * The sources of secrets. Two are read at once, by the thread that makes and polls the store:
- * files and variables. All others take time: they are asked on the broker's loop and answer from
- * there. Another one of those is another file and one more line in source.c.
+ * The sources of secrets. Some are read at once, by the thread that makes and polls the store:
+ * files (a secret, a key, a projected token) and variables. All others take time: they are asked on
+ * the broker's loop and answer from there. Another one of those is another file and one more line
+ * in source.c.
  */
 #ifndef STILE_PROXY_CREDENTIALS_SOURCE_H
 #define STILE_PROXY_CREDENTIALS_SOURCE_H
@@ -31,6 +32,30 @@ bool source_file_changed(const char *path, const struct source_mark *mark);
  * and what is wrong, without the path, as a client may see it. */
 int source_file_read(const char *path, struct source_mark *mark, struct secret **ret,
 		     struct err *e) ATTR_NODISCARD;
+
+/* The same of a file of several lines, such as a key: any byte may be in it. */
+int source_file_read_lines(const char *path, struct source_mark *mark, struct secret **ret,
+			   struct err *e) ATTR_NODISCARD;
+
+/* The token of `kubernetes` without `api`, which the kubelet puts into a file and renews there.
+ * *ret_life_us: until its `exp`. */
+int source_kubernetes_read(const struct config_credential *c, struct source_mark *mark,
+			   struct secret **ret, int64_t *ret_life_us, struct err *e) ATTR_NODISCARD;
+
+/* `jwt`: what is read is the key, checked for its kind and size. */
+int source_jwt_read(const struct config_credential *c, struct source_mark *mark,
+		    struct secret **ret, struct err *e) ATTR_NODISCARD;
+
+/* Makes tokens of a key, one for each sandbox where the claims name it, and hands one out until
+ * half of its life is over. Safe for threads. */
+struct jwt_mint;
+int jwt_mint_new(const struct config_credential *c, struct jwt_mint **ret,
+		 struct err *e) ATTR_NODISCARD;
+void jwt_mint_free(struct jwt_mint *m); /* NULL is accepted */
+/* key: what source_jwt_read gave. sandbox: empty, unknown. A reference; -1:
+ * REASON_CREDENTIAL_UNAVAILABLE. */
+int jwt_mint_get(struct jwt_mint *m, struct secret *key, struct str sandbox, struct secret **ret,
+		 struct err *e) ATTR_NODISCARD;
 
 /* A reference to what credential_env_capture took. */
 int source_env_read(const char *name, struct secret **ret, struct err *e) ATTR_NODISCARD;
@@ -84,5 +109,8 @@ int source_param_secret(const struct config_credential *c, enum config_param_key
 extern const struct source_ops source_exec_ops;
 extern const struct source_ops source_oauth2_ops;
 extern const struct source_ops source_vault_ops;
+extern const struct source_ops source_github_app_ops;
+extern const struct source_ops source_gcp_ops;
+extern const struct source_ops source_kubernetes_ops;
 
 #endif

@@ -88,7 +88,7 @@ static int read_all(int fd, struct secret *s, size_t room, struct err *e)
 			n--;
 	}
 	secret_trim(s, n);
-	return secret_check(s, e);
+	return n > 0 ? 0 : unavailable(e, 0, "it is empty");
 }
 
 /* A file that is being written is not read halfway: what was stat'ed before must still be true. */
@@ -125,7 +125,8 @@ fail:
 	return -1;
 }
 
-int source_file_read(const char *path, struct source_mark *mark, struct secret **ret, struct err *e)
+int source_file_read_lines(const char *path, struct source_mark *mark, struct secret **ret,
+			   struct err *e)
 {
 	/* O_NONBLOCK: a FIFO of that name must not hold up the main thread. */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
@@ -137,4 +138,18 @@ int source_file_read(const char *path, struct source_mark *mark, struct secret *
 	rc = read_steady(fd, mark, ret, e);
 	close(fd);
 	return rc;
+}
+
+int source_file_read(const char *path, struct source_mark *mark, struct secret **ret, struct err *e)
+{
+	struct secret *s = NULL;
+
+	if (source_file_read_lines(path, mark, &s, e) < 0)
+		return -1;
+	if (secret_check(s, e) < 0) {
+		secret_unref(s);
+		return -1;
+	}
+	*ret = s;
+	return 0;
 }

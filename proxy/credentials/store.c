@@ -22,7 +22,9 @@ struct entry {
 	const struct config_credential *c;
 	/* counted */
 	struct kept *kept; /* the broker's; NULL: read here */
-	struct slot *slot; /* with kept: borrowed from it */
+	struct slot *slot; /* with kept: borrowed from it; with mint: of the key */
+	/* owned */
+	struct jwt_mint *mint; /* NULL: the slot's value is the credential's */
 	/* the polling thread's own */
 	struct source_mark mark;
 	bool mode_said;
@@ -41,18 +43,30 @@ struct credential_store {
 	_Atomic unsigned refs;
 };
 
-static int source_read(struct entry *en, struct secret **ret, struct err *e)
+/* Is the value read from a file that is polled? `from` is then its path. */
+static bool reads_file(const struct config_credential *c)
 {
+	return c->source == CREDENTIAL_FROM_FILE || c->source == CREDENTIAL_FROM_JWT ||
+	       (c->source == CREDENTIAL_FROM_KUBERNETES && !broker_keeps(c));
+}
+
+static int source_read(struct entry *en, struct secret **ret, int64_t *ret_life_us, struct err *e)
+{
+	*ret_life_us = 0;
 	if (en->c->source == CREDENTIAL_FROM_FILE)
 		return source_file_read(en->c->from, &en->mark, ret, e);
 	if (en->c->source == CREDENTIAL_FROM_ENV)
 		return source_env_read(en->c->from, ret, e);
+	if (en->c->source == CREDENTIAL_FROM_JWT)
+		return source_jwt_read(en->c, &en->mark, ret, e);
+	if (en->c->source == CREDENTIAL_FROM_KUBERNETES)
+		return source_kubernetes_read(en->c, &en->mark, ret, ret_life_us, e);
 	return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "its source is of an unknown kind");
 }
 
 static void say_mode(struct entry *en)
 {
-	if (en->c->source != CREDENTIAL_FROM_FILE || !en->mark.set || en->mode_said)
+	if (!reads_file(en->c) || !en->mark.set || en->mode_said)
 		return;
 	if (!(en->mark.mode & S_IROTH))
 		return;
@@ -65,9 +79,10 @@ static void entry_read(struct entry *en)
 {
 	struct secret *fresh = NULL;
 	struct err e = ERR_INIT;
+	int64_t life_us;
 
-	en->holds = source_read(en, &fresh, &e) == 0;
-	slot_put(en->slot, en->holds ? fresh : NULL, 0, false, &e);
+	en->holds = source_read(en, &fresh, &life_us, &e) == 0;
+	slot_put(en->slot, en->holds ? fresh : NULL, life_us, false, &e);
 	say_mode(en);
 }
 
@@ -76,6 +91,8 @@ static int entry_open(struct credential_store *s, size_t i, struct trust *t, str
 	struct entry *en = &s->entries[i];
 
 	en->c = &s->config->credentials[i];
+	if (en->c->source == CREDENTIAL_FROM_JWT && jwt_mint_new(en->c, &en->mint, e) < 0)
+		return -1;
 	if (!broker_keeps(en->c)) {
 		en->slot = slot_new(en->c);
 		if (!en->slot)
@@ -130,6 +147,7 @@ void credential_store_unref(struct credential_store *s)
 			broker_give_back(s->broker, s->entries[i].kept);
 		else
 			slot_unref(s->entries[i].slot);
+		jwt_mint_free(s->entries[i].mint);
 	}
 	config_unref(s->config);
 	free(s->entries);
@@ -154,7 +172,7 @@ void credential_store_await(struct credential_store *s)
 
 static bool entry_is_due(const struct entry *en)
 {
-	if (en->c->source != CREDENTIAL_FROM_FILE)
+	if (!reads_file(en->c))
 		return false;
 	return !en->holds || source_file_changed(en->c->from, &en->mark);
 }
@@ -167,14 +185,29 @@ void credential_store_poll(struct credential_store *s)
 	}
 }
 
-int credential_get(struct credential_store *s, const char *name, struct secret **ret, struct err *e)
+static int entry_get(struct entry *en, struct str sandbox, struct secret **ret, struct err *e)
+{
+	struct secret *key = NULL;
+	int rc;
+
+	if (!en->mint)
+		return slot_get(en->slot, ret, e);
+	if (slot_get(en->slot, &key, e) < 0)
+		return -1;
+	rc = jwt_mint_get(en->mint, key, sandbox, ret, e);
+	secret_unref(key);
+	return rc;
+}
+
+int credential_get(struct credential_store *s, const char *name, struct str sandbox,
+		   struct secret **ret, struct err *e)
 {
 	for (size_t i = 0; i < s->n; i++) {
 		struct entry *en = &s->entries[i];
 
 		if (strcmp(en->c->name, name) != 0)
 			continue;
-		if (slot_get(en->slot, ret, e) == 0)
+		if (entry_get(en, sandbox, ret, e) == 0)
 			return 0;
 		if (en->kept)
 			broker_nudge(en->kept);

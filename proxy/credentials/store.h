@@ -34,10 +34,12 @@ void credential_store_unref(struct credential_store *s);
  * LIMIT_MS_SECRET_REREAD. */
 void credential_store_poll(struct credential_store *s);
 
-/* A reference to the current value, which the caller gives back. -1: REASON_CREDENTIAL_UNAVAILABLE
- * with the name and why (missing, empty, unreadable, holds a control character, too large). */
-int credential_get(struct credential_store *s, const char *name, struct secret **ret,
-		   struct err *e) ATTR_NODISCARD;
+/* A reference to the current value, which the caller gives back. sandbox: whose request it is for;
+ * empty where that is unknown, and then a value of each sandbox's own is not to be had. -1:
+ * REASON_CREDENTIAL_UNAVAILABLE with the name and why (missing, empty, unreadable, holds a control
+ * character, too large). */
+int credential_get(struct credential_store *s, const char *name, struct str sandbox,
+		   struct secret **ret, struct err *e) ATTR_NODISCARD;
 struct str secret_value(const struct secret *s);
 void secret_unref(struct secret *s); /* NULL is accepted */
 

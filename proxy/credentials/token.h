@@ -12,6 +12,8 @@
 /* An object. The library's memory is wiped as it is freed, from the first call on. NULL, with e:
  * it is not JSON, not an object, has a key twice, or is deeper than LIMIT_SOURCE_JSON_DEPTH. */
 json_t *token_json(struct str text, struct err *e);
+/* The text of a list or map that a configuration holds, of whatever depth. NULL: there is none. */
+json_t *token_json_config(const char *text);
 /* A text of o, copied; -1: it is missing, or no text. The error names the key, never a value. */
 int token_json_secret(const json_t *o, const char *key, struct secret **ret,
 		      struct err *e) ATTR_NODISCARD;

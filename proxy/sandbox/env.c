@@ -33,9 +33,13 @@ static const char *value_in(char *const *list, const char *name)
 static bool is_source(const struct config *c, const char *name)
 {
 	for (size_t i = 0; c && i < c->credentials_n; i++) {
-		if (c->credentials[i].source == CREDENTIAL_FROM_ENV &&
-		    strcmp(c->credentials[i].from, name) == 0)
+		const struct config_credential *k = &c->credentials[i];
+
+		if (k->source == CREDENTIAL_FROM_ENV && strcmp(k->from, name) == 0)
 			return true;
+		for (size_t n = 0; n < k->params_n; n++)
+			if (k->params[n].kind == PARAM_ENV && strcmp(k->params[n].text, name) == 0)
+				return true;
 	}
 	return false;
 }

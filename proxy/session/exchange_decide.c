@@ -87,7 +87,7 @@ static int add_credential(struct exchange *x, const struct config_credential *c,
 	if (!c || x->request->url.scheme != SCHEME_HTTPS)
 		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE,
 				  "credential %s cannot be used here", x->rule->credential);
-	if (credential_get(x->snapshot->credentials, c->name, &s, e) < 0)
+	if (credential_get(x->snapshot->credentials, c->name, x->identity.sandbox, &s, e) < 0)
 		return -1;
 	r = credential_inject(c, s, &x->injection, e);
 	secret_unref(s);

@@ -78,7 +78,7 @@ static int put(struct exchange *x, const struct config_credential *c, size_t own
 	if (x->request->url.scheme != SCHEME_HTTPS)
 		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE,
 				  "credential %s cannot be used here", c->name);
-	if (credential_get(x->snapshot->credentials, c->name, &value, e) < 0)
+	if (credential_get(x->snapshot->credentials, c->name, x->identity.sandbox, &value, e) < 0)
 		return -1;
 	if (swap_is_any(s)) {
 		rc = swap_put(x->snapshot->placeholders, c, own, x->request, s, value,

@@ -234,7 +234,7 @@ static int add_login(const struct parent *p, struct strbuf *b, struct err *e)
 
 	if (!how)
 		return 0;
-	if (credential_get(p->o.snapshot->credentials, how->name, &secret, e) < 0)
+	if (credential_get(p->o.snapshot->credentials, how->name, STR_NONE, &secret, e) < 0)
 		return -1;
 	strbuf_adds(b, "Proxy-Authorization: ");
 	r = credential_add_value(how, secret, b, e);

@@ -499,7 +499,7 @@ static int one_credential(struct credential_store *s, const struct config_creden
 	struct secret *v = NULL;
 	struct strbuf b;
 	struct err e = ERR_INIT;
-	int rc = credential_get(s, cred->name, &v, &e);
+	int rc = credential_get(s, cred->name, STR_NONE, &v, &e);
 
 	if (rc < 0)
 		return e.reason == REASON_CREDENTIAL_UNAVAILABLE ? -1 : (abort(), -1);

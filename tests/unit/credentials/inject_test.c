@@ -37,7 +37,7 @@ static struct secret *secret_of(const char *value)
 	cred = (struct config_credential){.name = name, .from = path};
 	config = (struct config){.credentials = &cred, .credentials_n = 1, .refs = 1000};
 	assert_int_equal(credential_store_new(&config, NULL, NULL, &s, &e), 0);
-	assert_int_equal(credential_get(s, name, &v, &e), 0);
+	assert_int_equal(credential_get(s, name, STR_NONE, &v, &e), 0);
 	credential_store_unref(s);
 	unlink(path);
 	return v;

@@ -56,7 +56,7 @@ static void assert_value(struct credential_store *s, const char *want)
 	struct secret *v = NULL;
 	struct err e = ERR_INIT;
 
-	if (credential_get(s, "tok", &v, &e) != 0)
+	if (credential_get(s, "tok", STR_NONE, &v, &e) != 0)
 		fail_msg("%s", e.text);
 	assert_true(str_eq(secret_value(v), str_from_c(want)));
 	secret_unref(v);
@@ -67,7 +67,7 @@ static void assert_unavailable(struct credential_store *s, const char *why)
 	struct secret *v = NULL;
 	struct err e = ERR_INIT;
 
-	assert_int_equal(credential_get(s, "tok", &v, &e), -1);
+	assert_int_equal(credential_get(s, "tok", STR_NONE, &v, &e), -1);
 	assert_int_equal(e.reason, REASON_CREDENTIAL_UNAVAILABLE);
 	if (!strstr(e.text, why))
 		fail_msg("%s does not say %s", e.text, why);
@@ -144,7 +144,7 @@ static void test_sizes(void **state)
 	big[LIMIT_SECRET_BYTES + 1] = '\n';
 	put(big, LIMIT_SECRET_BYTES + 2);
 	credential_store_poll(s);
-	assert_int_equal(credential_get(s, "tok", &v, &e), 0);
+	assert_int_equal(credential_get(s, "tok", STR_NONE, &v, &e), 0);
 	assert_int_equal(secret_value(v).n, LIMIT_SECRET_BYTES);
 	secret_unref(v);
 	credential_store_unref(s);
@@ -187,7 +187,7 @@ static void test_changes(void **state)
 	snprintf(other, sizeof(other), "%s.n", path);
 	put("one", 3);
 	s = store_of(CREDENTIAL_FROM_FILE, path);
-	assert_int_equal(credential_get(s, "tok", &old, &e), 0);
+	assert_int_equal(credential_get(s, "tok", STR_NONE, &old, &e), 0);
 	/* In place, of the same size, within the same tick of the clock. */
 	put("two", 3);
 	credential_store_poll(s);
@@ -269,7 +269,7 @@ static void test_unknown_name(void **state)
 	(void)state;
 	put("x", 1);
 	s = store_of(CREDENTIAL_FROM_FILE, path);
-	assert_int_equal(credential_get(s, "other", &v, &e), -1);
+	assert_int_equal(credential_get(s, "other", STR_NONE, &v, &e), -1);
 	assert_int_equal(e.reason, REASON_CREDENTIAL_UNAVAILABLE);
 	credential_store_unref(s);
 }
@@ -282,7 +282,7 @@ static void *take_often(void *arg)
 		struct secret *v;
 		struct str value;
 
-		if (credential_get(s, "tok", &v, NULL) != 0)
+		if (credential_get(s, "tok", STR_NONE, &v, NULL) != 0)
 			continue;
 		value = secret_value(v);
 		/* Always one value whole, never a mixture. */

@@ -375,7 +375,8 @@ static void test_credentials(void **state)
 		{CRED("{from: /run/x, as: bearer}"), {"3:25: `from` must be a map (`key: value`)"}},
 		{CRED("{from: {env: T, file: x}, as: bearer}"),
 		 {"3:25: `from` takes one of `file: PATH`, `env: NAME`, `exec: [PROGRAM, "
-		  "...]`, `oauth2: {...}` and `vault: {...}`"}},
+		  "...]`, `oauth2: {...}`, `vault: {...}`, `jwt: {...}`, `github_app: {...}`, "
+		  "`gcp: {...}` and `kubernetes: {...}`"}},
 		{CRED("{from: {}, as: bearer}"), {"3:25: `from` takes one of"}},
 		{CRED("{from: {env: $T}, as: bearer}"),
 		 {"3:31: `$T` is not the name of an environment variable (write it without $)"}},
@@ -439,6 +440,57 @@ static void test_credentials(void **state)
 		{CRED("{from: {vault: {address: 'https://v.test', path: /a?b, field: a, token: "
 		      "{env: A}}}, as: bearer}"),
 		 {"`path`: `/a?b` holds what cannot stand there"}},
+		{CRED("{from: {jwt: {}}, as: bearer}"),
+		 {"3:31: `jwt` needs `claims`", "3:31: `jwt` needs `key`"}},
+		{CRED("{from: {jwt: {key: {env: A}, claims: {exp: 5, sub: '{sanbox}', x: {a: b}, "
+		      "l: "
+		      "[], y: 1.5, '{a': b}}}, as: bearer}"),
+		 {"3:43: `key` has more than one line, which no variable holds (write {file: "
+		  "PATH})",
+		  "3:56: the claim `exp` is made anew each time (remove it; `ttl` on the "
+		  "credential "
+		  "says how long a token holds)",
+		  "3:69: the claim `sub`: `{sanbox}` has a placeholder that is none (there is "
+		  "{sandbox} alone)",
+		  "3:84: the claim `x` must be a single value or a list (quote a text that begins "
+		  "with {)",
+		  "3:95: the claim `l` is an empty list",
+		  "3:102: the claim `y` must be a text, and `1.5` is a number to YAML",
+		  "3:107: the claim `{a`: a name holds no { and no NUL"}},
+		{CRED("{from: {jwt: {key: {file: a}, claims: {a: b}, algorithm: HS256}}, as: "
+		      "bearer}"),
+		 {"3:75: `algorithm`: unknown `HS256` (did you mean"}},
+		{CRED("{from: {jwt: {key: {file: a}, claims: {a: b}}, timeout: 5s}, as: bearer}"),
+		 {"3:65: `timeout` says nothing of a token that is signed here (remove it)"}},
+		{CRED("{from: {github_app: {key: {file: a}}}, as: bearer}"),
+		 {"3:38: `github_app` takes one of `app_id` and `client_id`",
+		  "3:38: `github_app` takes one of `installation_id`, `owner` and `repository`"}},
+		{CRED("{from: {github_app: {app_id: a/b, key: {file: a}, repository: x, "
+		      "repositories: [a/b], permissions: {contents: all}}}, as: bearer}"),
+		 {"3:47: `app_id`: `a/b` may have letters and digits alone",
+		  "3:98: `repositories`: `a/b` may have letters, digits and `-_.` alone",
+		  "3:128: the permission `contents`: unknown `all`"}},
+		{CRED("{from: {github_app: {app_id: 1, key: {file: a}, repository: x}}, as: "
+		      "bearer}"),
+		 {"3:38: `repository` is OWNER/NAME (such as acme/site)"}},
+		{CRED("{from: {gcp: {scopes: a, audience: b, lifetime: 1h}}, as: bearer}"),
+		 {"3:31: `gcp` takes one of `key` and `metadata`",
+		  "3:31: `lifetime` without `impersonate`, of which it is",
+		  "3:31: `scopes` are of an access token and `audience` is of an ID token"}},
+		{CRED("{from: {gcp: {metadata: default}, addresses: [169.254.0.0/16]}, as: "
+		      "bearer}"),
+		 {"3:25: `metadata` is asked at 169.254.169.254 (add `addresses: "
+		  "[169.254.169.254]` beside the kind)"}},
+		{CRED("{from: {kubernetes: {token: {file: a}, ca: b}}, as: bearer}"),
+		 {"3:38: `ca` without `api`, which would be asked"}},
+		{CRED("{from: {kubernetes: {token: {file: a}, api: 'https://a.test/', lifetime: "
+		      "1m}}, as: bearer}"),
+		 {"3:91: `lifetime`"}},
+		{CRED("{from: {kubernetes: {token: {file: a}, api: 'https://a.test/'}}, as: "
+		      "bearer}"),
+		 {"3:38: a token of the cluster's `api` needs `audiences`",
+		  "3:38: a token of the cluster's `api` needs `namespace`",
+		  "3:38: a token of the cluster's `api` needs `service_account`"}},
 		{CRED("{from: {exec: [a], addresses: [10.0.0.0/8]}, as: bearer}"),
 		 {"3:37: `addresses` is for a source that calls an endpoint (remove it)"}},
 		{CRED("{from: {exec: /bin/true}, as: bearer}"),
