@@ -177,6 +177,12 @@
 #define LIMIT_MS_CREDENTIAL_RETRY_MOST 60000
 #define LIMIT_MS_CREDENTIAL_LIFE       2592000000LL /* 30 days: longer is no short life */
 
+/* A credential's value that is looked for in answers. */
+#define LIMIT_REDACT_MIN     8	   /* a shorter one would be found everywhere, and is not */
+#define LIMIT_REDACT_PIECE   4096  /* a longer one is looked for in pieces */
+#define LIMIT_REDACT_SPAN    65536 /* that one of them may fill, with all its characters escaped */
+#define LIMIT_MS_REDACT_HOLD 20	   /* then less than half of a match is no longer held back */
+
 /* `stile export`. The first two unless the command line says otherwise. */
 #define LIMIT_EXPORT_FILES    10000
 #define LIMIT_EXPORT_BYTES    1073741824
