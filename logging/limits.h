@@ -54,6 +54,15 @@
 #define LIMIT_MS_SHARE	       1000   /* of one that spoke HTTP/2 not long ago: */
 #define LIMIT_MS_SHARE_KNOWN   600000 /* so long */
 
+/* Content codings of answers that are looked into. Nothing is bounded by how far bytes unfold,
+ * since an image full of zeros is a thousand times its coding, but by what a step gives and a
+ * client takes. */
+#define LIMIT_DECODE_CODINGS 3	       /* on top of each other */
+#define LIMIT_DECODE_IN	     65536     /* coded bytes that wait */
+#define LIMIT_DECODE_STEP    16384     /* bytes that one step makes of them */
+#define LIMIT_DECODE_TURN    262144    /* and an exchange, before others have their turn */
+#define LIMIT_DECODE_BYTES   268435456 /* memory for it, of the whole process */
+
 /* Names and URLs. */
 #define LIMIT_HOST_BYTES  253
 #define LIMIT_LABEL_BYTES 63

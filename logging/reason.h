@@ -60,6 +60,7 @@
 	X(UPSTREAM_CLOSED, "upstream_closed", 502, "connection_terminated")                        \
 	X(UPSTREAM_TIMEOUT, "upstream_timeout", 504, "http_response_timeout")                      \
 	X(UPSTREAM_MALFORMED, "upstream_malformed", 502, "http_protocol_error")                    \
+	X(CONTENT_CODING, "content_coding", 502, "http_response_content_coding")                   \
 	X(REQUEST_LIFE, "request_life", 504, "connection_timeout")                                 \
 	X(TUNNEL_IDLE, "tunnel_idle", 504, "connection_timeout")                                   \
 	X(TUNNEL_LIFE, "tunnel_life", 504, "connection_timeout")

@@ -207,6 +207,8 @@ static void put_outcome(struct json *j, const struct record *r, size_t cap)
 		put_number(j, JSON_KEY("bytes_out"), r->bytes_out);
 		put_number(j, JSON_KEY("bytes_in"), r->bytes_in);
 	}
+	if (r->redacted)
+		put_number(j, JSON_KEY("redacted"), r->redacted);
 	if (r->has_ms)
 		put_ms_object(j, &r->ms);
 	put_tls_object(j, r, cap);

@@ -56,6 +56,7 @@ struct record {
 	unsigned status; /* 0: absent */
 	bool has_bytes;
 	uint64_t bytes_out, bytes_in;
+	uint64_t redacted; /* so often the credential stood in the answer; 0: absent */
 	bool has_ms;
 	struct record_ms ms;
 	struct str tls_sni, tls_version, tls_alpn;

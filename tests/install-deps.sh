@@ -7,7 +7,8 @@
 set -eu
 
 build="gcc make pkg-config libc6-dev libevent-dev libssl-dev libyaml-dev libc-ares-dev libnghttp2-dev
- libjansson-dev libpsl-dev libseccomp-dev libunistring-dev bubblewrap ca-certificates"
+ libjansson-dev libpsl-dev libseccomp-dev libunistring-dev zlib1g-dev libbrotli-dev bubblewrap
+ ca-certificates"
 test="libcmocka-dev python3 python3-pytest python3-pytest-xdist python3-requests python3-aiohttp
  python3-cryptography python3-yaml python3-h11 python3-h2 python3-grpcio nghttp2-client curl wget git nodejs
  default-jdk-headless golang-go chromium libnss3-tools fonts-dejavu-core

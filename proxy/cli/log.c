@@ -110,6 +110,7 @@ static void print_record(const json_t *o)
 	add(&b, " upstream=", whole(o, "upstream"), "");
 	add_number(&b, " out=", json_object_get(o, "bytes_out"), "");
 	add_number(&b, " in=", json_object_get(o, "bytes_in"), "");
+	add_number(&b, " redacted=", json_object_get(o, "redacted"), "");
 	add_number(&b, " ", json_object_get(json_object_get(o, "ms"), "total"), "ms");
 	add(&b, " (", whole(o, "error_detail"), ")");
 	(void)puts(strbuf_cstr(&b));

@@ -13,10 +13,12 @@
 #include <openssl/crypto.h>
 
 #include "logging/limits.h"
+#include "proxy/credentials/redact.h"
 
 struct secret {
 	_Atomic unsigned refs;
-	size_t mapped; /* of the whole mapping, this header included */
+	struct redactor *redactor; /* owned; NULL: none */
+	size_t mapped;		   /* of the whole mapping, this header included */
 	size_t n;
 	char value[];
 };
@@ -36,6 +38,7 @@ struct secret *secret_new(size_t room)
 	(void)madvise(s, mapped, MADV_DONTDUMP);
 	(void)madvise(s, mapped, MADV_WIPEONFORK);
 	atomic_init(&s->refs, 1);
+	s->redactor = NULL;
 	s->mapped = mapped;
 	s->n = 0;
 	return s;
@@ -63,9 +66,20 @@ void secret_unref(struct secret *s)
 
 	if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
 		return;
+	redactor_free(s->redactor);
 	mapped = s->mapped;
 	OPENSSL_cleanse(s, mapped);
 	munmap(s, mapped);
+}
+
+void secret_set_redactor(struct secret *s, struct redactor *r)
+{
+	s->redactor = r;
+}
+
+const struct redactor *secret_redactor(const struct secret *s)
+{
+	return s->redactor;
 }
 
 struct str secret_value(const struct secret *s)

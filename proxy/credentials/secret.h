@@ -7,12 +7,15 @@
 
 #include "proxy/credentials/store.h"
 
+struct redactor;
+
 /* Room for at most `room` bytes, still empty; NULL when memory is out. */
 struct secret *secret_new(size_t room);
 /* Where the value goes; secret_trim says how much of the room it took. Only before it is shared. */
 char *secret_room(struct secret *s);
 void secret_trim(struct secret *s, size_t n);
-struct secret *secret_ref(struct secret *s);
+/* What finds it in an answer; taken over. Only before it is shared. */
+void secret_set_redactor(struct secret *s, struct redactor *r);
 
 /* What every source owes to the rest: not empty, at most LIMIT_SECRET_BYTES, no control character
  * (it could split a head: RFC 9110 section 5.5). The text says what is wrong, never with the value.

@@ -10,7 +10,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "logging/limits.h"
 #include "logging/log.h"
+#include "proxy/credentials/redact.h"
 #include "proxy/credentials/secret.h"
 
 struct slot {
@@ -119,15 +121,33 @@ static enum news put(struct slot *s, struct secret *value, int64_t life_us, bool
 	return !was_tried ? NEWS_NONE : had ? NEWS_NEW : NEWS_BACK;
 }
 
+/* What is handed out can be found again in what comes back. */
+static struct secret *make_searchable(const struct slot *s, struct secret *value, struct err *e)
+{
+	struct redactor *r;
+
+	if (redactor_new(s->c, secret_value(value), &r, e) < 0) {
+		secret_unref(value);
+		return NULL;
+	}
+	secret_set_redactor(value, r);
+	return value;
+}
+
 void slot_put(struct slot *s, struct secret *value, int64_t life_us, bool keep,
 	      const struct err *why)
 {
 	struct secret *old = NULL;
+	struct err e = ERR_INIT;
 	int64_t left_us;
 	enum news news;
+	bool unsearched;
 
+	if (value && !(value = make_searchable(s, value, &e)))
+		why = &e;
 	pthread_mutex_lock(&s->lock);
 	news = put(s, value, life_us, keep, why, &old);
+	unsearched = value && s->current == value && !secret_redactor(value);
 	left_us = s->ends_us ? s->ends_us - clock_us() : 0;
 	pthread_mutex_unlock(&s->lock);
 	switch (news) {
@@ -144,6 +164,10 @@ void slot_put(struct slot *s, struct secret *value, int64_t life_us, bool keep,
 	case NEWS_NEW: log_info("credential %s: has a new value", s->c->name); break;
 	case NEWS_BACK: log_info("credential %s: is available again", s->c->name); break;
 	}
+	if (unsearched)
+		log_warn("credential %s: its value is shorter than %d bytes, so answers are not "
+			 "searched for it",
+			 s->c->name, LIMIT_REDACT_MIN);
 	secret_unref(old);
 }
 

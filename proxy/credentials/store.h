@@ -41,6 +41,9 @@ void credential_store_poll(struct credential_store *s);
 int credential_get(struct credential_store *s, const char *name, struct str sandbox,
 		   struct secret **ret, struct err *e) ATTR_NODISCARD;
 struct str secret_value(const struct secret *s);
+/* What finds it in an answer (redact.h), as long as s; NULL: it is too short to be looked for. */
+const struct redactor *secret_redactor(const struct secret *s);
+struct secret *secret_ref(struct secret *s);
 void secret_unref(struct secret *s); /* NULL is accepted */
 
 #endif

@@ -132,6 +132,7 @@ static uint64_t record_last(struct exchange *x)
 		r.has_bytes = true;
 		r.bytes_out = x->bytes_out;
 		r.bytes_in = x->bytes_in;
+		r.redacted = exchange_redact_count(x);
 		r.upstream_tls_version = x->up_tls_version;
 		r.upstream_tls_alpn = x->up_tls_alpn;
 		audit_error(&r, &x->error);
@@ -160,6 +161,7 @@ static void free_exchange(void *obj)
 
 	snapshot_unref(x->snapshot);
 	injection_clear(&x->injection);
+	exchange_redact_free(x);
 	strbuf_clear(&x->same);
 	forget_sent(x);
 	exchange_search_clear(x);
@@ -183,6 +185,7 @@ void exchange_finish(struct exchange *x, enum exchange_outcome how)
 	if (x->state == EXCHANGE_DONE)
 		return;
 	exchange_goto(x, EXCHANGE_DONE);
+	exchange_redact_stop(x);
 	if (!x->closed)
 		(void)record_last(x);
 	worker_log_forget(x->worker, &x->waiter);
@@ -231,6 +234,7 @@ void exchange_fail(struct exchange *x)
 {
 	if (x->error.reason == REASON_NONE)
 		x->error.reason = REASON_INTERNAL_ERROR;
+	exchange_redact_error(x);
 	if (!x->answer_begun)
 		x->status = (unsigned)reason_status(x->error.reason);
 	if (!x->recorded && x->down)
@@ -590,14 +594,6 @@ static bool send_again(struct exchange *x)
 	return !x->retried || now.n == rest.n;
 }
 
-void exchange_sink_answer(void *arg, struct str data)
-{
-	struct exchange *x = arg;
-
-	x->down->ops->send_body(x->down, data);
-	x->bytes_in += data.n;
-}
-
 /* Some servers merge trailers into the fields: what the rule does not let the client bring there
  * could come here. */
 static const struct fields *trailers_of(struct exchange *x)
@@ -719,6 +715,11 @@ static int read_heads(struct exchange *x)
 			forget_sent(x);
 		if (got > 0 && x->ms.first_byte_us == RECORD_MS_NONE)
 			x->ms.first_byte_us = loop_clock_us(x->worker->loop) - x->sent_us;
+		if (got > 0 && exchange_redact_head(x, &r, &e) < 0) {
+			response_clear(&r);
+			exchange_fail_with(x, &e);
+			return -1;
+		}
 		if (got > 0 && r.status == 101 && x->request->websocket) {
 			got = exchange_relay_begin(x, &r, &e) == 0 ? 1 : -1;
 			response_clear(&r);
@@ -749,23 +750,24 @@ static int read_heads(struct exchange *x)
 static bool pump_answer(struct exchange *x)
 {
 	struct err e = ERR_INIT;
-	uint64_t before = x->bytes_in;
+	uint64_t before = x->bytes_in + x->bytes_down;
+	const struct fields *trailers = NULL;
 	bool done = false;
 
-	if (upstream_pull(x->up, x->down->ops->room(x->down), exchange_sink_answer, x, &done, &e) <
-	    0) {
+	if (exchange_redact_pull(x, &done, &e) < 0 ||
+	    (done && !(trailers = exchange_redact_trailers(x, &e)))) {
 		x->down->ops->flush(x->down);
 		exchange_fail_with(x, &e);
 		return true;
 	}
 	if (done) {
-		x->down->ops->send_end(x->down, upstream_trailers(x->up));
+		x->down->ops->send_end(x->down, trailers);
 		x->down->ops->flush(x->down);
 		exchange_finish(x, EXCHANGE_WHOLE);
 		return true;
 	}
 	x->down->ops->flush(x->down);
-	if (x->bytes_in != before)
+	if (x->bytes_in + x->bytes_down != before)
 		arm(x, exchange_limits(x)->body_idle_ms);
 	return false;
 }

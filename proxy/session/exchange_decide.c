@@ -89,7 +89,9 @@ static int add_credential(struct exchange *x, const struct config_credential *c,
 				  "credential %s cannot be used here", x->rule->credential);
 	if (credential_get(x->snapshot->credentials, c->name, x->identity.sandbox, &s, e) < 0)
 		return -1;
-	r = credential_inject(c, s, &x->injection, e);
+	r = exchange_redact_begin(x, s, e);
+	if (r == 0)
+		r = credential_inject(c, s, &x->injection, e);
 	secret_unref(s);
 	x->injected = r == 0;
 	return r;

@@ -1,7 +1,7 @@
 /*
  * The exchange's inside, shared by exchange.c (a request, from head to record), exchange_decide.c
- * (its first state) and exchange_relay.c (the WebSocket that one may become). Nobody else includes
- * it.
+ * (its first state), exchange_redact.c (what its answer must not hold) and exchange_relay.c (the
+ * WebSocket that one may become). Nobody else includes it.
  */
 #ifndef STILE_PROXY_SESSION_EXCHANGE_INTERNAL_H
 #define STILE_PROXY_SESSION_EXCHANGE_INTERNAL_H
@@ -22,6 +22,7 @@ struct exchange {
 	struct injection injection;
 	struct body_swap *search; /* for placeholders in the body; NULL: none can be there */
 	struct ws_swap *ws;	  /* the same for a WebSocket; NULL: nothing of it is read */
+	struct exchange_redact *redact; /* NULL: nothing is looked for in the answer */
 	struct timer timer;
 	char *pool_key;
 	struct strbuf same;	  /* what both records say alike */
@@ -68,6 +69,7 @@ struct exchange {
 	struct ipaddr addr;
 	struct str up_tls_version, up_tls_alpn; /* static text */
 	uint64_t bytes_out, bytes_in;
+	uint64_t bytes_down; /* of the answer, as its client got them: decoded */
 	int64_t begun_us, sent_us, relay_us, held_us;
 	struct record_ms ms;
 	struct err error;
@@ -103,7 +105,23 @@ void exchange_fail_with(struct exchange *x, const struct err *e);
 void exchange_finish(struct exchange *x, enum exchange_outcome how);
 /* What the client sends, as far as both sides allow. -1: the exchange has ended. */
 int exchange_pump_request(struct exchange *x);
-void exchange_sink_answer(void *arg, struct str data); /* to the client; arg: the exchange */
+
+/* exchange_redact.c */
+/* s was added to the request: from here on the answer is searched for it. Asks the origin for an
+ * answer that can be looked into. */
+int exchange_redact_begin(struct exchange *x, struct secret *s, struct err *e) ATTR_NODISCARD;
+/* Each head before it is passed on. -1: the answer cannot be looked into. */
+int exchange_redact_head(struct exchange *x, struct response *r, struct err *e) ATTR_NODISCARD;
+/* What came of the answer's body to the client, as far as both sides allow: upstream_pull, with
+ * what must not come back blanked on the way. */
+int exchange_redact_pull(struct exchange *x, bool *ret_done, struct err *e) ATTR_NODISCARD;
+/* NULL, with a reason in e: memory is out. */
+const struct fields *exchange_redact_trailers(struct exchange *x, struct err *e);
+/* x->error may quote the origin. */
+void exchange_redact_error(struct exchange *x);
+uint64_t exchange_redact_count(const struct exchange *x);
+void exchange_redact_stop(struct exchange *x); /* no timer is left */
+void exchange_redact_free(struct exchange *x);
 
 /* exchange_relay.c */
 /* The 101 r that answers what was asked: nothing but it makes this a pipe. -1: it may not. */

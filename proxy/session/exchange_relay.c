@@ -102,8 +102,7 @@ void exchange_relay_drive(struct exchange *x)
 	if (exchange_pump_request(x) < 0)
 		return;
 	if (!x->answer_done) {
-		if (upstream_pull(x->up, x->down->ops->room(x->down), exchange_sink_answer, x,
-				  &x->answer_done, &e) < 0) {
+		if (exchange_redact_pull(x, &x->answer_done, &e) < 0) {
 			exchange_fail_with(x, &e);
 			return;
 		}

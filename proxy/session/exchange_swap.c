@@ -80,7 +80,8 @@ static int put(struct exchange *x, const struct config_credential *c, size_t own
 				  "credential %s cannot be used here", c->name);
 	if (credential_get(x->snapshot->credentials, c->name, x->identity.sandbox, &value, e) < 0)
 		return -1;
-	if (swap_is_any(s)) {
+	rc = exchange_redact_begin(x, value, e);
+	if (rc == 0 && swap_is_any(s)) {
 		rc = swap_put(x->snapshot->placeholders, c, own, x->request, s, value,
 			      x->rule->client, &x->injection, e);
 		if (rc == 0)

@@ -81,16 +81,36 @@ static void check_json(struct str s, size_t max)
 
 /* The slices of a record, by key, in the order of the documentation; the query stands apart. */
 static const char *const order[] = {
-	"time",		  "event",	  "id",
-	"sandbox",	  "client",	  "listener",
-	"method",	  "scheme",	  "host",
-	"port",		  "path",	  "query",
-	"http",		  "decision",	  "reason",
-	"rule",		  "rule_at",	  "policy",
-	"policy_version", "credential",	  "credential_stripped",
-	"upstream",	  "status",	  "bytes_out",
-	"bytes_in",	  "ms",		  "tls",
-	"error",	  "error_detail",
+	"time",
+	"event",
+	"id",
+	"sandbox",
+	"client",
+	"listener",
+	"method",
+	"scheme",
+	"host",
+	"port",
+	"path",
+	"query",
+	"http",
+	"decision",
+	"reason",
+	"rule",
+	"rule_at",
+	"policy",
+	"policy_version",
+	"credential",
+	"credential_stripped",
+	"upstream",
+	"status",
+	"bytes_out",
+	"bytes_in",
+	"redacted",
+	"ms",
+	"tls",
+	"error",
+	"error_detail",
 };
 
 static struct str *slice_of(struct record *r, const char *key)
@@ -151,6 +171,7 @@ static void fill(struct record *r, struct str in, struct fuzz_random *rnd)
 	r->ech = fuzz_pick(rnd, 2);
 	r->has_bytes = fuzz_pick(rnd, 2);
 	r->bytes_in = fuzz_pick(rnd, 1u << 31);
+	r->redacted = fuzz_pick(rnd, 3);
 	r->has_ms = fuzz_pick(rnd, 2);
 	r->ms = (struct record_ms){-1, 1, 1000, 1234567, (int64_t)fuzz_pick(rnd, 1u << 31)};
 }

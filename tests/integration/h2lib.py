@@ -13,7 +13,7 @@ import h2.events
 import h2.settings
 import hpack
 
-from stilelib import TIMEOUT, Raw, Stile
+from stilelib import TIMEOUT, Raw, Stile, sealed
 
 DATA, HEADERS, PRIORITY, RST, SETTINGS, PUSH, PING, GOAWAY, WINDOW, CONTINUATION = range(10)
 END_STREAM, END_HEADERS, ACK = 1, 4, 1
@@ -34,7 +34,7 @@ class Answer:
         return next((v for n, v in self.fields if n == name), None)
 
     def json(self):
-        return json.loads(self.body)
+        return sealed.unseal(json.loads(self.body))
 
     def __repr__(self):
         return f"<{self.status} {self.fields} {self.body[:200]!r} reset={self.reset} done={self.done}>"

@@ -21,6 +21,7 @@ BIN = pathlib.Path(os.environ.get("STILE", REPO / "build" / "stile"))
 ORIGIN = REPO / "tests" / "origin"
 PYTHON = sys.executable
 sys.path.insert(0, str(ORIGIN))
+import sealed  # noqa: E402
 
 # Sanitizers cost a factor; limits on time are stretched by it.
 SANITIZED = any(w in str(BIN) for w in ("asan", "tsan"))
@@ -31,7 +32,7 @@ SANITIZER_REPORT = re.compile(r"(Address|Leak|Thread|UndefinedBehavior)Sanitizer
 PAIRS = {"request.start": "request.end", "tunnel.start": "tunnel.end"}
 KEYS = ["time", "event", "id", "sandbox", "client", "listener", "method", "scheme", "host", "port", "path",
         "query", "http", "decision", "reason", "rule", "rule_at", "policy", "policy_version", "credential",
-        "credential_stripped", "upstream", "via", "status", "bytes_out", "bytes_in", "ms", "tls", "error",
+        "credential_stripped", "upstream", "via", "status", "bytes_out", "bytes_in", "redacted", "ms", "tls", "error",
         "error_detail"]
 
 
@@ -187,7 +188,8 @@ class Response:
         return [v for n, v in self.fields if n.lower() == name.lower()]
 
     def json(self):
-        return json.loads(self.body)
+        """Of an echo: what the origin got, not what stile made of the answer."""
+        return sealed.unseal(json.loads(self.body))
 
     def __repr__(self):
         return f"<{self.status} {self.fields} {self.body[:200]!r} whole={self.whole}>"

@@ -37,6 +37,8 @@ import h2.events
 import h2.exceptions
 import h2.settings
 
+import sealed
+
 
 class H2Origin:
     def __init__(self, cert, key, alpn=("h2",), settings=None, once=False):
@@ -196,8 +198,9 @@ class Connection:
         else:
             if name == "/hint":
                 self.h2.send_headers(stream, [(":status", "103"), ("link", "</x>")])
-            body = json.dumps({"headers": q["headers"], "body": q["body"].decode("latin-1"), "trailers": q["trailers"],
-                               "connection": self.number}).encode()
+            body = json.dumps(sealed.seal({
+                "headers": q["headers"], "body": q["body"].decode("latin-1"), "trailers": q["trailers"],
+                "connection": self.number})).encode()
             self.h2.send_headers(stream, [(":status", "200"), ("content-type", "application/json")])
             self.out[stream] = body, []
 

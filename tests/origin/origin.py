@@ -10,7 +10,8 @@ when its standard input ends.
 
 Paths (n, ms, gate ... are query keys):
   /ok/...             200, a small body
-  /echo               what was received, as JSON: method, target, headers, body, tls, connection
+  /echo               what was received, as JSON: method, target, headers, body, tls, connection; once more in
+                      `sealed` (sealed.py), since stile blanks the credential that it added
   /auth               the fields that carry a credential, as JSON; printed on stdout too
   /status/N           that status (100..599)
   /bytes/N            N bytes, by Content-Length; /chunked?n= the same in chunks
@@ -47,6 +48,7 @@ import urllib.parse
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import bad  # noqa: E402
+import sealed  # noqa: E402
 
 RECORD_MAX = 1 << 20
 BLOCK = bytes(range(256)) * 256
@@ -169,8 +171,8 @@ class Connection:
             head.append(f"Content-Length: {len(body)}")
         self.send("\r\n".join(head).encode("latin-1") + b"\r\n\r\n" + body)
 
-    def answer_json(self, value: object, status: int = 200) -> None:
-        self.answer(status, json.dumps(value).encode() + b"\n", "Content-Type: application/json")
+    def answer_json(self, value: dict, status: int = 200) -> None:
+        self.answer(status, json.dumps(sealed.seal(value)).encode() + b"\n", "Content-Type: application/json")
 
     def reset(self) -> None:
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

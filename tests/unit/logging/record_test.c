@@ -59,6 +59,7 @@ static struct record full_record(void)
 		.has_bytes = true,
 		.bytes_out = 0,
 		.bytes_in = 99,
+		.redacted = 2,
 		.has_ms = true,
 		.ms = {1234, 1500, 2000, 0, 1000001},
 		.tls_sni = STR("a.test"),
@@ -91,7 +92,8 @@ static void test_whole_line(void **state)
 		"\"policy\":\"default\",\"policy_version\":\"7\",\"credential\":\"c\","
 		"\"credential_stripped\":true,\"upstream\":\"1.2.3.4:443\","
 		"\"via\":\"p.test:3128\",\"status\":200,"
-		"\"bytes_out\":0,\"bytes_in\":99,\"ms\":{\"dns\":1.234,\"connect\":1.5,\"tls\":2,"
+		"\"bytes_out\":0,\"bytes_in\":99,\"redacted\":2,\"ms\":{\"dns\":1.234,\"connect\":"
+		"1.5,\"tls\":2,"
 		"\"first_byte\":0,\"total\":1000.001},\"tls\":{\"sni\":\"a.test\",\"version\":\"1."
 		"3\","
 		"\"alpn\":\"h2\",\"ech\":true,\"upstream_version\":\"TLSv1.2\","
