@@ -142,7 +142,7 @@ static void test_readme_keys(void **state)
 		}
 	}
 	fclose(f);
-	assert_int_equal(keys, 30);
+	assert_int_equal(keys, 31);
 }
 
 static void test_absent(void **state)
@@ -244,7 +244,7 @@ static void test_bound(void **state)
 			assert_ptr_equal(strchr(out.data + 7, '\n'), out.data + out.len - 1);
 			back = json_loads(out.data + 7, JSON_ALLOW_NUL, NULL);
 			assert_non_null(back);
-			assert_int_equal(json_object_size(back), 30);
+			assert_int_equal(json_object_size(back), 31);
 			json_decref(back);
 		}
 	}
