@@ -173,6 +173,11 @@ class Peer:
             self.reserved.close()
 
 
+def echoed(text: str | bytes) -> dict:
+    """What the origin got, out of an /echo that came through stile, which blanks the credential that it added."""
+    return sealed.unseal(json.loads(text))
+
+
 # ---- a raw HTTP/1 peer ----
 
 
@@ -188,8 +193,7 @@ class Response:
         return [v for n, v in self.fields if n.lower() == name.lower()]
 
     def json(self):
-        """Of an echo: what the origin got, not what stile made of the answer."""
-        return sealed.unseal(json.loads(self.body))
+        return echoed(self.body)
 
     def __repr__(self):
         return f"<{self.status} {self.fields} {self.body[:200]!r} whole={self.whole}>"

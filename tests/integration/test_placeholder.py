@@ -17,7 +17,7 @@ import runlib
 import wslib
 from gitlib import GitServer, git
 from origin import tls_context
-from stilelib import (BIN, PYTHON, TIMEOUT, Peer, Stile, allow, check_refusal, chunked, clean_env, get,
+from stilelib import (BIN, PYTHON, TIMEOUT, Peer, Stile, allow, check_refusal, chunked, clean_env, echoed, get,
                       wait_for)
 from test_websocket import hello, yes
 
@@ -492,14 +492,14 @@ def client(desk, *argv: str) -> str:
 
 def test_curl(desk):
     url = f"https://origin.test:{desk.stile.origin.tls}/echo/git/curl"
-    got = json.loads(client(desk, "sh", "-c", f'curl -sS -u "robot:$TOKEN" {url}'))
+    got = echoed(client(desk, "sh", "-c", f'curl -sS -u "robot:$TOKEN" {url}'))
     assert field(got, "authorization") == [basic("robot:" + desk.real["git"])]
 
 
 def test_requests(desk):
     pytest.importorskip("requests", reason="python3-requests is not installed")
     url = f"https://origin.test:{desk.stile.origin.tls}/echo/model/requests"
-    got = json.loads(client(desk, PYTHON, "-c", "import os, requests\n"
+    got = echoed(client(desk, PYTHON, "-c", "import os, requests\n"
                             f"print(requests.get({url!r}, params={{'a': 'b c', 'api_key': os.environ['MODEL']}}).text)"))
     assert got["target"] == f"/echo/model/requests?a=b+c&api_key={desk.real['model']}"
 
@@ -511,7 +511,7 @@ def test_node(desk):
     if not (version >= [24, 0] or [22, 21] <= version < [23]):
         pytest.skip("Node before 22.21 and 24.0 has no NODE_USE_ENV_PROXY")
     url = f"https://origin.test:{desk.stile.origin.tls}/echo/git/node"
-    got = json.loads(client(desk, "node", "-e", f"fetch({url!r}, {{headers: {{authorization: 'Bearer ' + process.env.TOKEN}}}})"
+    got = echoed(client(desk, "node", "-e", f"fetch({url!r}, {{headers: {{authorization: 'Bearer ' + process.env.TOKEN}}}})"
                             ".then(r => r.text()).then(console.log)"))
     assert field(got, "authorization") == ["Bearer " + desk.real["git"]]
 
@@ -556,7 +556,7 @@ def test_run(origin, tmp_path):
         if got.returncode == 125:
             pytest.skip(got.stderr)
         first, second, fake, *rest = [x for x in got.stdout.split("\n") if x]
-        assert field(json.loads(first), "authorization") == ["Bearer " + real] and field(json.loads(second), "x-api-key") == [real]
+        assert field(echoed(first), "authorization") == ["Bearer " + real] and field(echoed(second), "x-api-key") == [real]
         assert re.fullmatch("ghp_[A-Za-z0-9]{36}", fake) and real not in fake and real not in "\n".join(rest)
         assert real not in (tmp_path / "run.jsonl").read_text() and not (tmp_path / "unused").exists()
         fakes.add(fake)
