@@ -18,7 +18,10 @@
 	X(POLICY_REVOKED, "policy_revoked", 403, "http_request_denied")                            \
 	X(CLIENT_CREDENTIAL, "client_credential", 403, "http_request_denied")                      \
 	X(PLACEHOLDER_MISUSED, "placeholder_misused", 403, "http_request_denied")                  \
-	X(UNKNOWN_SANDBOX, "unknown_sandbox", 407, "http_request_denied")                          \
+	X(TOKEN_REQUIRED, "token_required", 407, "http_request_denied")                            \
+	X(TOKEN_INVALID, "token_invalid", 407, "http_request_denied")                              \
+	X(TOKEN_EXPIRED, "token_expired", 407, "http_request_denied")                              \
+	X(TOKEN_REVOKED, "token_revoked", 407, "http_request_denied")                              \
 	/* the request is not one we can be sure of */                                             \
 	X(MALFORMED_REQUEST, "malformed_request", 400, "http_request_error")                       \
 	X(AMBIGUOUS_URL, "ambiguous_url", 400, "http_request_error")                               \

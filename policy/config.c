@@ -96,6 +96,7 @@ static void config_free(struct config *c)
 	free(c->ca_dir);
 	free(c->log_to);
 	free(c->user);
+	free(c->admin_path);
 	free(c);
 }
 

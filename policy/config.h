@@ -15,16 +15,23 @@ enum config_log_wait { CONFIG_WAIT_WRITTEN, CONFIG_WAIT_SYNCED, CONFIG_WAIT_NONE
  * whoever made the request, or in the answer to CONNECT. Not said: run explains, serve refuses. */
 enum config_deny { CONFIG_DENY_UNSAID, CONFIG_DENY_EXPLAIN, CONFIG_DENY_REFUSE };
 
+/* `tokens:`, who is served: whoever connects; a sandbox by its token, or else whoever connects;
+ * sandboxes by their tokens alone. */
+enum config_tokens { CONFIG_TOKENS_NONE, CONFIG_TOKENS_OPTIONAL, CONFIG_TOKENS_REQUIRED };
+
 struct config_listener {
 	/* owned */
-	char *name;	   /* "proxy-0" unless given by `name:` */
-	char *unix_path;   /* NULL for TCP */
-	char *policy_name; /* resolved: never NULL after a load without faults */
+	char *name;	 /* "proxy-0" unless given by `name:` */
+	char *unix_path; /* NULL for TCP */
+	/* Resolved; NULL with CONFIG_TOKENS_REQUIRED (the token decides), and never else after a
+	 * load without faults. */
+	char *policy_name;
 	/* plain */
+	enum config_tokens tokens;
 	struct ipaddr addr;
 	uint16_t port;	    /* 0: any free one, printed at start */
 	unsigned unix_mode; /* `mode:`, default 0660 */
-	/* borrowed from the config */
+	/* borrowed from the config; NULL as policy_name */
 	struct policy *policy;
 };
 
@@ -228,6 +235,7 @@ struct config {
 	struct config_parent *parent;	       /* NULL: origins are dialled directly */
 	char *log_to;			       /* NULL: stdout */
 	char *user;			       /* `user:`; NULL: stay who we are */
+	char *admin_path;		       /* the socket of `admin:`; NULL: none */
 	struct config_credential *credentials; /* sorted by name */
 	size_t credentials_n;
 	struct config_test *tests;

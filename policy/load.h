@@ -69,6 +69,7 @@ char *load_path(struct loader *l, const struct yaml_node *node, struct str s);
 /* ---- one part of the file each ---- */
 
 void load_listen(struct loader *l, const struct yaml_node *node);
+void load_admin(struct loader *l, const struct yaml_node *node); /* before load_listen */
 void load_ca(struct loader *l, const struct yaml_node *node);
 void load_upstream(struct loader *l, const struct yaml_node *node);
 void load_log(struct loader *l, const struct yaml_node *node);

@@ -19,10 +19,12 @@
 	X(TOP, LIMITS, "limits")                                                                   \
 	X(TOP, DENY, "deny")                                                                       \
 	X(TOP, USER, "user")                                                                       \
+	X(TOP, ADMIN, "admin")                                                                     \
 	X(LISTEN, PROXY, "proxy")                                                                  \
 	X(LISTEN, NAME, "name")                                                                    \
 	X(LISTEN, POLICY, "policy")                                                                \
 	X(LISTEN, MODE, "mode")                                                                    \
+	X(LISTEN, TOKENS, "tokens")                                                                \
 	X(CA, DIR, "dir")                                                                          \
 	X(UPSTREAM, TRUST, "trust")                                                                \
 	X(UPSTREAM, HOSTS, "hosts")                                                                \

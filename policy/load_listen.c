@@ -1,5 +1,5 @@
 /*
- * Reads `listen:`. An address is spelt out: nothing is looked up and nothing is opened here.
+ * Reads `listen:` and `admin:`. An address is spelt out: nothing is looked up and nothing is opened here.
  * Called by load.c, behind the policies.
  */
 #include <stdio.h>
@@ -8,6 +8,7 @@
 
 #include "policy/load.h"
 
+#define UNIX_PREFIX  STR("unix:")
 #define MODE_DEFAULT 0660
 #define MODE_DIGITS  4
 
@@ -68,24 +69,48 @@ static int read_tcp(struct loader *l, const struct yaml_node *node, struct str s
 	return 0;
 }
 
+/* What stands behind `unix:`. NULL after a fault. */
+static char *read_socket(struct loader *l, const struct yaml_node *node, struct str s)
+{
+	char *path = load_path(l, node, s);
+
+	if (path && strlen(path) >= sizeof(((struct sockaddr_un *)0)->sun_path))
+		fault_add(l->f, node->line, node->col, "the path of a socket has at most %zu bytes",
+			  sizeof(((struct sockaddr_un *)0)->sun_path) - 1);
+	return path;
+}
+
 static int read_proxy(struct loader *l, const struct yaml_node *node, struct config_listener *to)
 {
-	struct str unix_prefix = STR("unix:"), s;
+	struct str s;
 
 	if (load_plain(l, node, "`proxy`", &s) < 0)
 		return -1;
-	if (!str_starts(s, unix_prefix))
+	if (!str_starts(s, UNIX_PREFIX))
 		return read_tcp(l, node, s, to);
-	s = str_skip(s, unix_prefix.n);
+	s = str_skip(s, UNIX_PREFIX.n);
 	if (s.n == 0) {
 		refuse_address(l, node, node->text);
 		return -1;
 	}
-	to->unix_path = load_path(l, node, s);
-	if (to->unix_path && strlen(to->unix_path) >= sizeof(((struct sockaddr_un *)0)->sun_path))
-		fault_add(l->f, node->line, node->col, "the path of a socket has at most %zu bytes",
-			  sizeof(((struct sockaddr_un *)0)->sun_path) - 1);
+	to->unix_path = read_socket(l, node, s);
 	return to->unix_path ? 0 : -1;
+}
+
+/* A socket in the file system alone: whoever may open it is asked for, and a sandbox with a network
+ * cannot reach it. */
+void load_admin(struct loader *l, const struct yaml_node *node)
+{
+	struct str s;
+
+	if (load_text(l, node, "`admin`", &s) < 0)
+		return;
+	if (!str_starts(s, UNIX_PREFIX) || s.n == UNIX_PREFIX.n)
+		fault_add(l->f, node->line, node->col,
+			  "`admin` `%.*s` (write unix:/path, such as unix:/run/stile/admin.sock)",
+			  SHOW(s));
+	else
+		l->c->admin_path = read_socket(l, node, str_skip(s, UNIX_PREFIX.n));
 }
 
 /* Octal, as it is written everywhere: 660, 0660. */
@@ -134,6 +159,13 @@ static void read_policy(struct loader *l, const struct yaml_node *at, const stru
 	bool has_map = all && all->kind == YAML_MAP && all->n > 0;
 	struct str s;
 
+	if (to->tokens == CONFIG_TOKENS_REQUIRED) {
+		if (node)
+			fault_add(l->f, node->line, node->col,
+				  "with `tokens: required` the token decides the policy (remove "
+				  "`policy`, or write `tokens: optional`)");
+		return;
+	}
 	if (!node) {
 		if (has_map && all->n == 1)
 			to->policy_name = load_keep(l, all->v[0]->text);
@@ -159,6 +191,27 @@ static void read_policy(struct loader *l, const struct yaml_node *at, const stru
 	}
 	fault_add(l->f, node->line, node->col,
 		  "no policy is called `%.*s` (add it under `policies:`)", SHOW(s));
+}
+
+/* ---- who is served ---- */
+
+static void read_tokens(struct loader *l, const struct yaml_node *node, struct config_listener *to)
+{
+	static const char *const words[] = {"optional", "required"};
+	size_t which = 0;
+
+	if (!node)
+		return;
+	/* What cannot be read must not end up as a listener that serves everybody. */
+	to->tokens = CONFIG_TOKENS_REQUIRED;
+	if (load_word(l, node, "`tokens`", words, ARRAY_LEN(words), &which) < 0)
+		return;
+	if (which == 0)
+		to->tokens = CONFIG_TOKENS_OPTIONAL;
+	if (!l->c->admin_path && !l->partial)
+		fault_warn(l->f, node->line, node->col,
+			   "no token can be made without `admin` (add `admin: "
+			   "unix:/run/stile/admin.sock`)");
 }
 
 /* ---- the whole ---- */
@@ -216,9 +269,12 @@ static void read_listener(struct loader *l, const struct yaml_node *node)
 	if (mode && placed)
 		read_mode(l, mode, section_key(&v, KEY_LISTEN_MODE), to);
 	read_name(l, section_value(&v, KEY_LISTEN_NAME), to);
+	read_tokens(l, section_value(&v, KEY_LISTEN_TOKENS), to);
 	read_policy(l, node, section_value(&v, KEY_LISTEN_POLICY), to);
 	if (placed)
 		check_others(l, node, to);
+	if (to->unix_path && l->c->admin_path && strcmp(to->unix_path, l->c->admin_path) == 0)
+		fault_add(l->f, node->line, node->col, "`admin` has the same path");
 	l->c->listeners_n++;
 }
 

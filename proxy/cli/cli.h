@@ -20,6 +20,9 @@ int cmd_log(int argc, char **argv);
 int cmd_ca(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_export(int argc, char **argv);
+int cmd_sandbox(int argc, char **argv);
+int cmd_credentials(int argc, char **argv);
+int cmd_status(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 
 /* The subcommands, in the order of the documentation; ends with a NULL name. */

@@ -101,6 +101,37 @@ const struct cli_command cli_commands[] = {
 	 "no links,\n"
 	 "holes or devices; each fault is printed and nothing is copied. DIR/SHA256SUMS lists the "
 	 "hashes.\n"},
+	{"sandbox", cmd_sandbox,
+	 "sandbox new|list|revoke [-c FILE] [--socket PATH] [--policy NAME] [--ttl TIME] "
+	 "[--name NAME] [--listener NAME] [--proxy URL] [--json] [NAME|ID]",
+	 "tokens by which a running stile tells sandboxes apart",
+	 "  new                makes a token and prints the proxy URL that brings it\n"
+	 "  list               those that live; never a token\n"
+	 "  revoke NAME|ID     ends one: its connections are closed when this returns\n"
+	 "  -c FILE            the configuration, whose `admin` is asked\n"
+	 "  --socket PATH      the admin socket itself\n"
+	 "  --policy NAME      new: what is allowed\n"
+	 "  --ttl TIME         new: how long it lives, such as 30m (default: 1h; 30 days at "
+	 "most)\n"
+	 "  --name NAME        new: what the log calls it (default: made up)\n"
+	 "  --listener NAME    new: where it is good, when several listeners take tokens\n"
+	 "  --proxy URL        new: where the sandbox finds that listener (default: its own "
+	 "address)\n"
+	 "  --json             the answer itself\n"
+	 "For root and the user that stile runs as.\n"},
+	{"credentials", cmd_credentials, "credentials [-c FILE] [--socket PATH] [--json]",
+	 "the credentials of a running stile, without their values",
+	 "  -c FILE            the configuration, whose `admin` is asked\n"
+	 "  --socket PATH      the admin socket itself\n"
+	 "  --json             the answer itself\n"
+	 "Name, source, way, state, age, end, next renewal, last error, and how often each was "
+	 "used.\n"},
+	{"status", cmd_status, "status [-c FILE] [--socket PATH] [--json]",
+	 "how a running stile is",
+	 "  -c FILE            the configuration, whose `admin` is asked\n"
+	 "  --socket PATH      the admin socket itself\n"
+	 "  --json             the answer itself\n"
+	 "Exit 0 when it is healthy: it answers, takes requests, and its log can be written.\n"},
 	{"help", cmd_help, "help [CMD|yaml]", "help on a command, or every key of the YAML", ""},
 	{NULL, NULL, NULL, NULL, NULL},
 };
@@ -110,7 +141,7 @@ static int help_all(void)
 	(void)printf("stile: the only way out of a sandbox, by an allowlist, with every request "
 		     "logged\n\n");
 	for (const struct cli_command *c = cli_commands; c->name; c++)
-		(void)printf("  stile %-8s %s\n", c->name, c->summary);
+		(void)printf("  stile %-11s %s\n", c->name, c->summary);
 	(void)printf("\n`stile help CMD` says more; `stile --version` prints the version.\n");
 	return 0;
 }

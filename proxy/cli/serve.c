@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "logging/log.h"
+#include "proxy/cli/admin_server.h"
 #include "proxy/cli/cli.h"
 #include "proxy/cli/notify.h"
 #include "proxy/cli/privileges.h"
@@ -25,6 +26,7 @@ struct serve {
 	struct config *config;
 	struct ca *ca;
 	struct engine *engine;
+	struct admin *admin; /* NULL: none */
 	int signals;
 };
 
@@ -44,13 +46,32 @@ static int block_signals(struct err *e)
 	return fd < 0 ? err_sys(e, errno, "signalfd") : fd;
 }
 
+static void say_by_token(const struct serve *s, size_t i)
+{
+	const struct config_listener *l = &s->config->listeners[i];
+	char addr[IPADDR_TEXT_MAX];
+
+	if (l->unix_path) {
+		log_info("listening on unix:%s (a policy for each token)", l->unix_path);
+		return;
+	}
+	ipaddr_format(&l->addr, addr);
+	log_info(l->addr.family == 6 ? "listening on [%s]:%u (a policy for each token)"
+				     : "listening on %s:%u (a policy for each token)",
+		 addr, engine_port(s->engine, i));
+}
+
 static void say_listening(const struct serve *s)
 {
 	for (size_t i = 0; i < s->config->listeners_n; i++) {
 		const struct config_listener *l = &s->config->listeners[i];
 		char addr[IPADDR_TEXT_MAX];
-		size_t rules = policy_rules_n(l->policy);
+		size_t rules = l->policy ? policy_rules_n(l->policy) : 0;
 
+		if (!l->policy) {
+			say_by_token(s, i);
+			continue;
+		}
 		if (l->unix_path) {
 			log_info("listening on unix:%s (policy %s, %zu rule%s)", l->unix_path,
 				 l->policy_name, rules, rules == 1 ? "" : "s");
@@ -64,8 +85,8 @@ static void say_listening(const struct serve *s)
 	}
 }
 
-/* Made by root, opened anew by somebody else at each reload. */
-static int give_log(struct serve *s, struct err *e)
+/* Made by root, opened anew by somebody else at each reload; or asked on by who stile runs as. */
+static int give_away(struct serve *s, struct err *e)
 {
 	unsigned uid = 0, gid = 0;
 
@@ -73,7 +94,9 @@ static int give_log(struct serve *s, struct err *e)
 		return 0;
 	if (privileges_find(s->config->user, &uid, &gid, e) < 0)
 		return -1;
-	return geteuid() == uid ? 0 : engine_give_log(s->engine, uid, gid, e);
+	if (geteuid() == uid)
+		return 0;
+	return engine_give_log(s->engine, uid, gid, e) < 0 ? -1 : admin_give(s->admin, uid, gid, e);
 }
 
 static int serve_start(struct serve *s, struct err *e)
@@ -89,8 +112,8 @@ static int serve_start(struct serve *s, struct err *e)
 	if (ca_load_or_create(cli_ca_dir(s->config), &s->ca, e) < 0)
 		return err_wrap(e, "ca");
 	o.ca = s->ca;
-	if (engine_new(&o, &s->engine, e) < 0 || give_log(s, e) < 0 ||
-	    privileges_drop(s->config->user, e) < 0 || engine_start(s->engine, e) < 0)
+	if (engine_new(&o, &s->engine, e) < 0 || admin_open(s->config, &s->admin, e) < 0 ||
+	    give_away(s, e) < 0 || privileges_drop(s->config->user, e) < 0 || engine_start(s->engine, e) < 0)
 		return -1;
 	say_listening(s);
 	notify_send("READY=1");
@@ -163,13 +186,15 @@ static bool on_signal(struct serve *s)
 
 static void serve_loop(struct serve *s)
 {
-	struct pollfd p = {.fd = s->signals, .events = POLLIN};
+	struct pollfd p[1 + ADMIN_FDS] = {{.fd = s->signals, .events = POLLIN}};
 
 	for (;;) {
-		int n = poll(&p, 1, TICK_MS);
+		nfds_t admin_n = admin_poll(s->admin, p + 1);
+		int n = poll(p, 1 + admin_n, TICK_MS);
 
-		if (n > 0 && on_signal(s))
+		if (n > 0 && p[0].revents && on_signal(s))
 			return;
+		admin_turn(s->admin, p + 1, n > 0 ? admin_n : 0, s->engine);
 		engine_tick(s->engine);
 	}
 }
@@ -182,6 +207,8 @@ static void serve_stop(struct serve *s)
 
 	log_info("stopping: requests in flight have %llu ms", (unsigned long long)ms);
 	notify_send("STOPPING=1");
+	admin_free(s->admin); /* nobody is to be sent here any more */
+	s->admin = NULL;
 	engine_drain(s->engine, ms);
 	while (!engine_is_drained(s->engine)) {
 		struct signalfd_siginfo si;
@@ -225,6 +252,7 @@ int cmd_serve(int argc, char **argv)
 		serve_loop(&s);
 		serve_stop(&s);
 	}
+	admin_free(s.admin);
 	engine_free(s.engine);
 	ca_unref(s.ca);
 	config_unref(s.config);

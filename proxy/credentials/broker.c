@@ -116,12 +116,18 @@ static void kept_goto(struct kept *k, enum kept_state to)
 	k->state = to;
 }
 
+static void rest(struct kept *k, uint64_t ms)
+{
+	timer_arm(&k->timer, ms);
+	slot_expect(k->slot, (int64_t)ms * 1000);
+}
+
 static void fail(struct kept *k, const struct err *e)
 {
 	slot_put(k->slot, NULL, 0, true, e);
 	k->failures++;
 	kept_goto(k, KEPT_RESTING);
-	timer_arm(&k->timer, retry_ms(k->failures));
+	rest(k, retry_ms(k->failures));
 }
 
 /* The value's life: what the source says, and no longer than `ttl`. -1: nobody said how long. */
@@ -157,7 +163,7 @@ static void on_result(void *arg, struct secret *value, int64_t said_us, const st
 		slot_put(k->slot, value, life_us, true, NULL);
 		k->failures = 0;
 		kept_goto(k, KEPT_RESTING);
-		timer_arm(&k->timer, renewal_ms(life_us));
+		rest(k, renewal_ms(life_us));
 	}
 }
 

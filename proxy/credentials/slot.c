@@ -23,6 +23,10 @@ struct slot {
 	/* under the lock */
 	struct secret *current; /* counted; NULL: unavailable */
 	int64_t ends_us;	/* 0: it does not */
+	int64_t given_us;	/* when the source last gave a value */
+	int64_t next_us;	/* when it is asked again; 0: not known */
+	int64_t used_us;	/* 0: never */
+	uint64_t uses;
 	char why[ERR_TEXT_MAX];
 	unsigned refs;
 	bool tried; /* something was put */
@@ -111,7 +115,8 @@ static enum news put(struct slot *s, struct secret *value, int64_t life_us, bool
 		return old || !same ? NEWS_LOST : NEWS_NONE;
 	}
 	s->why[0] = '\0';
-	s->ends_us = life_us ? clock_us() + life_us : 0;
+	s->given_us = clock_us();
+	s->ends_us = life_us ? s->given_us + life_us : 0;
 	if (old && str_eq(secret_value(value), secret_value(old))) {
 		*ret_old = value;
 		return had ? NEWS_NONE : NEWS_BACK;
@@ -177,13 +182,16 @@ int slot_get(struct slot *s, struct secret **ret, struct err *e)
 	struct secret *found = NULL;
 
 	pthread_mutex_lock(&s->lock);
-	if (s->current && !has_ended(s))
+	if (s->current && !has_ended(s)) {
 		found = secret_ref(s->current);
-	else if (s->why[0])
+		s->uses++;
+		s->used_us = clock_us();
+	} else if (s->why[0]) {
 		memcpy(why, s->why, sizeof(why));
-	else if (!s->tried)
+	} else if (!s->tried) {
 		memcpy(why, "its source has not answered yet",
 		       sizeof("its source has not answered yet"));
+	}
 	pthread_mutex_unlock(&s->lock);
 	if (!found)
 		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "%s", why);
@@ -215,5 +223,50 @@ void slot_await(struct slot *s, uint64_t ms)
 	pthread_mutex_lock(&s->lock);
 	while (!s->tried && pthread_cond_timedwait(&s->tried_cond, &s->lock, &until) == 0)
 		;
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- for who asks how it is ---- */
+
+void slot_status(struct slot *s, struct slot_status *ret)
+{
+	int64_t now = clock_us();
+
+	*ret = (struct slot_status){.age_us = -1, .left_us = -1, .next_us = -1, .unused_us = -1};
+	pthread_mutex_lock(&s->lock);
+	ret->holds = s->current && !has_ended(s);
+	ret->tried = s->tried;
+	if (ret->holds)
+		ret->age_us = now - s->given_us;
+	if (ret->holds && s->ends_us)
+		ret->left_us = s->ends_us > now ? s->ends_us - now : 0;
+	if (s->next_us)
+		ret->next_us = s->next_us > now ? s->next_us - now : 0;
+	if (s->used_us)
+		ret->unused_us = now > s->used_us ? now - s->used_us : 0;
+	ret->uses = s->uses;
+	memcpy(ret->why, s->why, sizeof(ret->why));
+	pthread_mutex_unlock(&s->lock);
+}
+
+void slot_expect(struct slot *s, int64_t in_us)
+{
+	pthread_mutex_lock(&s->lock);
+	s->next_us = clock_us() + in_us;
+	pthread_mutex_unlock(&s->lock);
+}
+
+void slot_carry(struct slot *s, struct slot *from)
+{
+	uint64_t uses;
+	int64_t used_us;
+
+	pthread_mutex_lock(&from->lock);
+	uses = from->uses;
+	used_us = from->used_us;
+	pthread_mutex_unlock(&from->lock);
+	pthread_mutex_lock(&s->lock);
+	s->uses += uses;
+	s->used_us = s->used_us > used_us ? s->used_us : used_us;
 	pthread_mutex_unlock(&s->lock);
 }

@@ -216,3 +216,30 @@ int credential_get(struct credential_store *s, const char *name, struct str sand
 	return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE,
 			  "credential %s is not available: no such credential", name);
 }
+
+void credential_store_each(struct credential_store *s,
+			   void (*fn)(void *arg, const struct config_credential *c,
+				      const struct slot_status *st),
+			   void *arg)
+{
+	for (size_t i = 0; i < s->n; i++) {
+		struct slot_status st;
+
+		slot_status(s->entries[i].slot, &st);
+		fn(arg, s->entries[i].c, &st);
+	}
+}
+
+void credential_store_carry(struct credential_store *s, struct credential_store *old)
+{
+	size_t k = 0;
+
+	/* Both are sorted by name. A slot that is the same one has its counts. */
+	for (size_t i = 0; i < s->n; i++) {
+		while (k < old->n && strcmp(old->entries[k].c->name, s->entries[i].c->name) < 0)
+			k++;
+		if (k < old->n && strcmp(old->entries[k].c->name, s->entries[i].c->name) == 0 &&
+		    old->entries[k].slot != s->entries[i].slot)
+			slot_carry(s->entries[i].slot, old->entries[k].slot);
+	}
+}

@@ -40,6 +40,18 @@ void credential_store_poll(struct credential_store *s);
  * character, too large). */
 int credential_get(struct credential_store *s, const char *name, struct str sandbox,
 		   struct secret **ret, struct err *e) ATTR_NODISCARD;
+/* A reference to the current value, which the caller gives back. -1: REASON_CREDENTIAL_UNAVAILABLE
+ * with the name and why (missing, empty, unreadable, holds a control character, too large). */
+int credential_get(struct credential_store *s, const char *name, struct secret **ret,
+		   struct err *e) ATTR_NODISCARD;
+/* How each is, in the order of their names: c, and what slot.h says of it. */
+struct slot_status;
+void credential_store_each(struct credential_store *s,
+			   void (*fn)(void *arg, const struct config_credential *c,
+				      const struct slot_status *st),
+			   void *arg);
+/* s takes the place of `old`: what is counted goes on. */
+void credential_store_carry(struct credential_store *s, struct credential_store *old);
 struct str secret_value(const struct secret *s);
 /* What finds it in an answer (redact.h), as long as s; NULL: it is too short to be looked for. */
 const struct redactor *secret_redactor(const struct secret *s);

@@ -320,6 +320,7 @@ static void read_all(struct str rest, const struct h1_context *ctx, struct reque
 	note(f, rc);
 	r->raw_host = str_head(facts.host, LIMIT_TARGET_BYTES);
 	r->accept = facts.accept;
+	r->n_proxy_authorization = facts.n_proxy_authorization;
 	if (facts.n_proxy_authorization == 1)
 		r->proxy_authorization = facts.proxy_authorization;
 	/* From half a field section nothing may be concluded. */

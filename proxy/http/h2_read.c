@@ -409,6 +409,7 @@ int h2_read_request(struct h2_head *h, const struct h1_context *ctx, struct requ
 	ret->raw_host = str_head(s.pseudo.authority.p ? s.pseudo.authority : s.facts.host,
 				 LIMIT_TARGET_BYTES);
 	ret->accept = s.facts.accept;
+	ret->n_proxy_authorization = s.facts.n_proxy_authorization;
 	if (s.facts.n_proxy_authorization == 1)
 		ret->proxy_authorization = s.facts.proxy_authorization;
 	note(&f, read_method(&s.pseudo, ret, told(&f)));

@@ -53,8 +53,9 @@ struct request {
 	struct str raw_target; /* as it came, for the record of a request that could not be read */
 	struct str raw_host;
 	/* Proxy-Authorization, for finding out who is calling; never forwarded. Empty when it is
-	 * missing or stands there more than once. */
+	 * missing or stands there more than once: so often. */
 	struct str proxy_authorization;
+	unsigned n_proxy_authorization;
 };
 
 struct response {

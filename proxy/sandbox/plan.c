@@ -249,6 +249,13 @@ int files_plan_make(const struct files_options *o, struct files_plan *ret, struc
 		for (size_t n = 0;
 		     rc == 0 && (path = config_credential_file(&c->credentials[i], n)); n++)
 			rc = add_secret(ret, path);
+	/* Who can ask there can make tokens, and stile runs as the user that the command has. */
+	if (rc == 0 && c && c->admin_path)
+		rc = add_secret(ret, c->admin_path);
+	for (size_t i = 0; c && i < c->listeners_n && rc == 0; i++) {
+		if (c->listeners[i].unix_path)
+			rc = add_secret(ret, c->listeners[i].unix_path);
+	}
 	if (rc == 0 && o->log_dir)
 		rc = add_real(ret, o->log_dir, FILES_HIDE);
 	if (rc == 0 && o->log_file)

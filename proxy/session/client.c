@@ -13,6 +13,8 @@
 #include "proxy/session/audit.h"
 #include "proxy/session/client_h2.h"
 #include "proxy/session/misuse.h"
+#include "proxy/session/client_token.h"
+#include "proxy/session/identity.h"
 #include "proxy/session/pull.h"
 
 static const struct downstream_ops client_ops;
@@ -68,7 +70,7 @@ void client_goto(struct client *c, enum client_state to)
 	case CLIENT_LINGER: timer_arm(&c->timer, LIMIT_MS_LINGER); break;
 	case CLIENT_EXCHANGE: /* the exchange's timers */
 	case CLIENT_TUNNEL:   /* the tunnel's */
-	case CLIENT_REFUSE:   /* the worker's, for all that wait for the log */
+	case CLIENT_REFUSE:   /* the worker's, for all that wait for the log; or its own (refuse) */
 	case CLIENT_CLOSED: timer_stop(&c->timer); break;
 	}
 }
@@ -89,7 +91,7 @@ static uint64_t record_refused(struct client *c, enum record_event event, const 
 			       enum scheme scheme, const struct request *q, const struct err *e)
 {
 	struct snapshot *s = c->worker->snapshot;
-	struct identity who = identity_of(c->caller.entrance, s);
+	struct identity who = identity_of(&c->caller, s);
 	struct record r;
 	struct audit_mem m;
 
@@ -170,6 +172,7 @@ static void free_client(void *obj)
 	free(c->refusal);
 	free(c->tls_sni);
 	drop_connect(c);
+	sandbox_unref(c->caller.sandbox);
 	free(c);
 }
 
@@ -215,16 +218,24 @@ static void record_unfinished(struct client *c, enum reason why, const char *det
 
 void client_close(struct client *c, enum reason why, const char *detail)
 {
+	/* As in ds_finished: an answer that ends with the connection must not end here. */
+	bool cut = c->exchange && c->until_close;
+
 	if (c->state == CLIENT_CLOSED)
 		return;
 	record_unfinished(c, why, detail);
 	client_goto(c, CLIENT_CLOSED);
-	stream_close(c->s); /* NULL once a tunnel took it */
+	/* NULL once a tunnel took it */
+	if (cut)
+		stream_reset(c->s);
+	else
+		stream_close(c->s);
 	c->s = NULL;
 	timer_clear(&c->timer);
 	worker_log_forget(c->worker, &c->waiter);
 	unlink_client(c);
 	listener_counts_leave(c->caller.entrance->counts, &c->peer);
+	client_token_leave(c);
 	loop_bury(c->worker->loop, c, free_client);
 	worker_client_gone(c->worker);
 }
@@ -299,8 +310,12 @@ static void say_refusal(struct client *c)
 
 static void on_refusal_recorded(void *arg, bool written)
 {
+	struct client *c = arg;
+
 	(void)written; /* a log that cannot be written does not hold the answer back */
-	say_refusal(arg);
+	c->refusal->recorded = true;
+	if (!c->refusal->held)
+		say_refusal(c);
 }
 
 /* The record of a refusal reaches the kernel before the client hears of it. */
@@ -314,12 +329,15 @@ static void refuse(struct client *c, const struct err *e, const char *id, bool a
 	}
 	c->refusal->e = *e;
 	c->refusal->answer = answer;
+	c->refusal->held = c->hold_ms > 0;
 	memcpy(c->refusal->id, id, sizeof(c->refusal->id));
 	client_goto(c, CLIENT_REFUSE);
+	if (c->hold_ms > 0)
+		timer_arm(&c->timer, c->hold_ms);
 	c->waiter.fn = on_refusal_recorded;
 	c->waiter.arg = c;
 	if (!ticket || worker_log_wait(c->worker, &c->waiter, ticket))
-		say_refusal(c);
+		on_refusal_recorded(c, true);
 }
 
 void client_deny_connect(struct client *c, enum scheme scheme, const struct err *e, bool answer)
@@ -345,6 +363,14 @@ static void refuse_head(struct client *c, const struct err *e)
 	refuse(c, &why, id, true, ticket);
 }
 
+/* The time of a refusal that is held back is over. */
+static void let_refusal_go(struct client *c)
+{
+	c->refusal->held = false;
+	if (c->refusal->recorded)
+		say_refusal(c);
+}
+
 static void on_timer(void *arg)
 {
 	struct client *c = arg;
@@ -367,9 +393,9 @@ static void on_timer(void *arg)
 		return;
 	case CLIENT_H2: client_h2_timer(c->h2); return;
 	case CLIENT_LINGER: client_close(c, REASON_NONE, NULL); return;
+	case CLIENT_REFUSE: let_refusal_go(c); return;
 	case CLIENT_EXCHANGE:
 	case CLIENT_TUNNEL:
-	case CLIENT_REFUSE:
 	case CLIENT_CLOSED: return;
 	}
 }
@@ -402,6 +428,15 @@ static void start_exchange(struct client *c)
 		return;
 	}
 	exchange_drive(c->exchange);
+}
+
+/* Who is calling is not known, or may not call any more. */
+static void refuse_unknown(struct client *c, const struct err *e)
+{
+	if (c->request.form == TARGET_AUTHORITY)
+		connect_refuse(c, e);
+	else
+		refuse_head(c, e);
 }
 
 /* Empty lines behind a request's body or before the next one (RFC 9112 section 2.2): nothing has
@@ -438,12 +473,17 @@ static bool read_head(struct client *c)
 	if (r > 0)
 		r = h1_parse_request(str_head(in, len), &c->where, &c->request, &e);
 	if (r < 0) {
+		if (!c->where.in_tunnel)
+			client_identify_quietly(c);
 		refuse_head(c, &e);
 		return true;
 	}
 	stream_consume(c->s, len);
 	c->scan = (struct h1_scan){0};
-	if (c->request.form == TARGET_AUTHORITY)
+	/* Within a tunnel the token of its CONNECT holds, and the field is not ours. */
+	if (!c->where.in_tunnel && client_identify(c, &c->hold_ms, &e) < 0)
+		refuse_unknown(c, &e);
+	else if (c->request.form == TARGET_AUTHORITY)
 		connect_start(c);
 	else
 		start_exchange(c);
@@ -732,7 +772,7 @@ void client_accept(struct worker_listener *wl, int fd, const struct listener_pee
 	if (c->next)
 		c->next->prev = c;
 	w->clients = c;
-	w->clients_n++;
+	worker_count(&w->clients_n, 1);
 	timer_arm(&c->timer, LIMIT_MS_FIRST_REQUEST);
 	return;
 fail:
@@ -748,8 +788,8 @@ fail:
 void client_refuse(struct worker_listener *wl, int fd, const struct listener_peer *peer,
 		   enum reason why)
 {
-	struct identity who = identity_of(wl->entrance, wl->worker->snapshot);
 	struct caller caller = {.entrance = wl->entrance, .client = str_from_c(peer->text)};
+	struct identity who = identity_of(&caller, wl->worker->snapshot);
 	char id[RECORD_ID_LEN + 1];
 	struct record r;
 	struct audit_mem m;

@@ -45,7 +45,9 @@ struct client_connect {
 struct client_refusal {
 	struct err e;
 	char id[RECORD_ID_LEN + 1];
-	bool answer; /* in HTTP; otherwise the connection just ends */
+	bool answer;   /* in HTTP; otherwise the connection just ends */
+	bool held;     /* not to be said yet */
+	bool recorded; /* it could be */
 };
 
 struct client_h2;
@@ -82,6 +84,7 @@ struct client {
 	bool served;	    /* a request was read on this connection */
 	bool leaf_unproven; /* TLS is up, but the client may still reject the leaf (TLS 1.3) */
 	size_t lingered;    /* bytes dropped */
+	uint64_t hold_ms;   /* a refusal is held back for so long (client_token.h) */
 };
 
 /* From the listener: owns fd. */
@@ -118,6 +121,8 @@ void client_left(struct client *c);
 void client_end(struct client *c);
 /* connect.c: */
 void connect_start(struct client *c);
+/* Who sent this CONNECT is not known: its record and its answer say e. */
+void connect_refuse(struct client *c, const struct err *e);
 void connect_peek(struct client *c);
 /* What the record says of a refused CONNECT that nothing came of. */
 void connect_denial(const struct client *c, struct err *e);

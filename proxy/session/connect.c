@@ -153,6 +153,14 @@ static int new_connect(struct client *c)
 	return 0;
 }
 
+void connect_refuse(struct client *c, const struct err *e)
+{
+	if (new_connect(c) < 0)
+		client_close(c, REASON_OVERLOADED, "out of memory");
+	else
+		client_deny_connect(c, SCHEME_NONE, e, true);
+}
+
 void connect_start(struct client *c)
 {
 	struct err e = ERR_INIT;
@@ -164,7 +172,7 @@ void connect_start(struct client *c)
 		return;
 	}
 	k = c->connect;
-	who = identity_of(c->caller.entrance, k->snapshot);
+	who = identity_of(&c->caller, k->snapshot);
 	if (!worker_log_available(c->worker)) {
 		(void)err_reason(&e, REASON_LOG_UNAVAILABLE, "the audit log cannot be written");
 		client_deny_connect(c, SCHEME_NONE, &e, true);
@@ -210,7 +218,7 @@ static void judge_anew(struct client *c)
 	snapshot_unref(k->snapshot);
 	k->snapshot = snapshot_ref(c->worker->snapshot);
 	k->may = (struct policy_connect){.reason = REASON_NO_RULE};
-	who = identity_of(c->caller.entrance, k->snapshot);
+	who = identity_of(&c->caller, k->snapshot);
 	if (who.policy)
 		policy_decide_connect(who.policy, &k->host, k->port, &k->may);
 }

@@ -27,6 +27,7 @@ struct engine {
 	struct log_port *log; /* the main thread's own */
 	struct entrance *entrances;
 	struct worker **workers;
+	struct sandboxes *sandboxes;
 	int *fds; /* workers_n rows of entrances_n, until the workers take them */
 	uint16_t *ports;
 	struct listener_path *paths; /* of the Unix listeners */
@@ -40,6 +41,8 @@ struct engine {
 	size_t workers_n;
 	bool started;
 	bool tell;
+	bool draining;
+	int64_t started_us; /* CLOCK_BOOTTIME */
 };
 
 /* ---- records of the process itself ---- */
@@ -81,6 +84,14 @@ static uint64_t write_event(struct engine *g, enum record_event event, const cha
 	return ticket;
 }
 
+static int64_t clock_us(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_BOOTTIME, &t);
+	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
 /* ---- birth ---- */
 
 static size_t count_workers(const struct config *c)
@@ -91,18 +102,21 @@ static size_t count_workers(const struct config *c)
 	return n > LIMIT_WORKERS ? LIMIT_WORKERS : n;
 }
 
-static int set_entrance(struct engine *g, size_t i, const char *name, const char *policy,
+/* l: NULL for a socket that somebody else opened. */
+static int set_entrance(struct engine *g, size_t i, const struct config_listener *l,
 			const struct engine_options *o)
 {
 	struct entrance *en = &g->entrances[i];
+	const char *policy = l ? l->policy_name : o->policy_name;
 
-	en->name = strdup(name);
-	en->policy_name = strdup(policy);
+	en->tokens = l ? l->tokens : CONFIG_TOKENS_NONE;
+	en->name = strdup(l ? l->name : "run");
+	en->policy_name = policy ? strdup(policy) : NULL;
 	en->sandbox = g->sandbox;
 	en->explain = o->explain;
 	en->counts = listener_counts_new(o->config->limits.connections,
 					 o->config->limits.connections_per_address);
-	return en->name && en->policy_name && en->counts ? 0 : -1;
+	return en->name && !en->policy_name == !policy && en->counts ? 0 : -1;
 }
 
 /* The n-th worker's sockets. TCP gets one a worker (SO_REUSEPORT); a Unix path or a socket from
@@ -153,10 +167,7 @@ static int open_entrances(struct engine *g, const struct engine_options *o, stru
 	for (size_t i = 0; i < g->workers_n * g->entrances_n; i++)
 		g->fds[i] = -1;
 	for (size_t i = 0; i < g->entrances_n; i++) {
-		bool own = o->listen_fd < 0;
-
-		if (set_entrance(g, i, own ? c->listeners[i].name : "run",
-				 own ? c->listeners[i].policy_name : o->policy_name, o) < 0)
+		if (set_entrance(g, i, o->listen_fd < 0 ? &c->listeners[i] : NULL, o) < 0)
 			return err_set(e, "out of memory");
 	}
 	for (size_t n = 0; n < g->workers_n; n++)
@@ -176,6 +187,7 @@ static int make_workers(struct engine *g, struct err *e)
 			.signer = g->signer,
 			.writer = g->writer,
 			.snapshot = g->snapshot,
+			.sandboxes = g->sandboxes,
 			.entrances = g->entrances,
 			.fds = row,
 			.entrances_n = g->entrances_n,
@@ -235,7 +247,7 @@ int engine_new(const struct engine_options *o, struct engine **ret, struct err *
 		return err_set(e, "out of memory");
 	}
 	g->workers_n = count_workers(o->config);
-	if (broker_new(&g->broker, e) < 0 ||
+	if (sandboxes_new(&g->sandboxes, e) < 0 || broker_new(&g->broker, e) < 0 ||
 	    snapshot_new(o->config, g->broker, &g->snapshot, e) < 0 ||
 	    (o->tell && placeholders_write(g->snapshot->placeholders, o->config, e) < 0) ||
 	    signer_new(g->ca, LIMIT_LEAF_CACHE, &g->signer, e) < 0 ||
@@ -286,6 +298,7 @@ int engine_start(struct engine *g, struct err *e)
 			return -1;
 		}
 	g->started = true;
+	g->started_us = clock_us();
 	return 0;
 }
 
@@ -299,7 +312,8 @@ uint16_t engine_port(const struct engine *g, size_t i)
 static bool same_listener(const struct config_listener *a, const struct config_listener *b)
 {
 	if (!a->unix_path != !b->unix_path || strcmp(a->name, b->name) != 0 ||
-	    strcmp(a->policy_name, b->policy_name) != 0)
+	    a->tokens != b->tokens || !a->policy_name != !b->policy_name ||
+	    (a->policy_name && strcmp(a->policy_name, b->policy_name) != 0))
 		return false;
 	if (a->unix_path)
 		return strcmp(a->unix_path, b->unix_path) == 0;
@@ -315,6 +329,9 @@ static int check_reload(const struct config *old, const struct config *c, struct
 	if (!same)
 		return err_set(e, "%s: `listen:` has changed (restart stile to change listeners)",
 			       c->file);
+	if (!old->admin_path != !c->admin_path ||
+	    (old->admin_path && strcmp(old->admin_path, c->admin_path) != 0))
+		return err_set(e, "%s: `admin` has changed (restart stile)", c->file);
 	if (old->limits.workers != c->limits.workers)
 		return err_set(e, "%s: `limits: workers` has changed (restart stile)", c->file);
 	return 0;
@@ -347,6 +364,20 @@ static void wait_for_workers(const struct engine *g, const struct snapshot *s)
 			nanosleep(&pause, NULL);
 }
 
+void engine_enforce_tokens(struct engine *g)
+{
+	struct timespec pause = {.tv_nsec = 200000};
+	unsigned asked[LIMIT_WORKERS];
+
+	for (size_t n = 0; g->started && n < g->workers_n; n++)
+		asked[n] = worker_sweep_tokens(g->workers[n]);
+	for (size_t n = 0; g->started && n < g->workers_n; n++)
+		for (int i = 0; i < TAKE_UP_LOOKS && !worker_has_swept(g->workers[n], asked[n]) &&
+				!worker_has_ended(g->workers[n]);
+		     i++)
+			nanosleep(&pause, NULL);
+}
+
 int engine_reload(struct engine *g, struct config *c, struct err *e)
 {
 	struct snapshot *fresh = NULL;
@@ -363,6 +394,7 @@ int engine_reload(struct engine *g, struct config *c, struct err *e)
 		return -1;
 	}
 	credential_store_await(fresh->credentials);
+	credential_store_carry(fresh->credentials, g->snapshot->credentials);
 	snapshot_unref(g->snapshot);
 	g->snapshot = fresh;
 	for (size_t n = 0; n < g->workers_n; n++)
@@ -382,6 +414,33 @@ void engine_tick(struct engine *g)
 	credential_store_poll(g->snapshot->credentials);
 }
 
+/* ---- for who asks how it is ---- */
+
+struct sandboxes *engine_sandboxes(struct engine *g)
+{
+	return g->sandboxes;
+}
+
+const struct snapshot *engine_snapshot(const struct engine *g)
+{
+	return g->snapshot;
+}
+
+void engine_measure(const struct engine *g, struct engine_measures *ret)
+{
+	*ret = (struct engine_measures){
+		.up_us = g->started ? clock_us() - g->started_us : 0,
+		.log_available = log_port_available(g->log),
+		.log_to = log_to_of(g, g->snapshot->config),
+		.draining = g->draining,
+		.workers = g->workers_n,
+	};
+	for (size_t n = 0; n < g->workers_n; n++) {
+		ret->connections += worker_connections(g->workers[n]);
+		ret->requests += worker_requests(g->workers[n]);
+	}
+}
+
 /* ---- the end ---- */
 
 /* A reload changes no listener, so the paths are those of the start. */
@@ -397,6 +456,7 @@ static void remove_paths(struct engine *g)
 void engine_drain(struct engine *g, uint64_t drain_ms)
 {
 	remove_paths(g);
+	g->draining = true;
 	for (size_t n = 0; g->started && n < g->workers_n; n++)
 		worker_drain(g->workers[n], drain_ms);
 }
@@ -438,6 +498,7 @@ void engine_free(struct engine *g)
 		free(g->entrances[i].policy_name);
 		listener_counts_unref(g->entrances[i].counts);
 	}
+	sandboxes_free(g->sandboxes);
 	signer_free(g->signer);
 	snapshot_unref(g->snapshot);
 	broker_free(g->broker);

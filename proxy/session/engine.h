@@ -45,6 +45,26 @@ int engine_reload(struct engine *g, struct config *c, struct err *e) ATTR_NODISC
 /* Records a reload that already failed at reading the file; `why` is the first fault. */
 void engine_reject(struct engine *g, const char *why);
 void engine_reopen_log(struct engine *g);
+/* Whose token was revoked loses its connections: they are closed, and recorded, when this returns.
+ * A token that ends by itself is the workers' own business. */
+void engine_enforce_tokens(struct engine *g);
+struct sandboxes;
+struct sandboxes *engine_sandboxes(struct engine *g); /* borrowed */
+/* What new requests are judged by; borrowed until the next reload. */
+struct snapshot;
+const struct snapshot *engine_snapshot(const struct engine *g);
+
+struct engine_measures {
+	/* borrowed */
+	const char *log_to;
+	/* plain */
+	int64_t up_us;
+	size_t workers, connections, requests; /* the last two: open now */
+	bool log_available;
+	bool draining;
+};
+void engine_measure(const struct engine *g, struct engine_measures *ret);
+
 /* Everything that has to happen now and then on the main thread; call it at least every 500 ms. */
 void engine_tick(struct engine *g);
 /* Begins the end and returns: no more connections, drain_ms for what is in flight. Called again, it

@@ -186,6 +186,7 @@ void exchange_finish(struct exchange *x, enum exchange_outcome how)
 		return;
 	exchange_goto(x, EXCHANGE_DONE);
 	exchange_redact_stop(x);
+	worker_count(&x->worker->exchanges_n, -1);
 	if (!x->closed)
 		(void)record_last(x);
 	worker_log_forget(x->worker, &x->waiter);
@@ -481,7 +482,7 @@ static bool dial(struct exchange *x)
 	timer_stop(&x->timer);
 	x->route.h1_only = x->h1_only;
 	if (turn < 0 || route_connect(&x->route, x->request->url.scheme == SCHEME_HTTPS,
-				      x->identity.sandbox, &e) < 0)
+				      x->identity.key, &e) < 0)
 		exchange_fail_with(x, &e);
 	return false;
 }
@@ -863,7 +864,7 @@ struct exchange *exchange_new(struct worker *w, struct downstream *d, const stru
 	x->caller = caller;
 	x->request = r;
 	x->snapshot = snapshot_ref(w->snapshot);
-	x->identity = identity_of(caller->entrance, x->snapshot);
+	x->identity = identity_of(caller, x->snapshot);
 	x->waiter.fn = on_recorded;
 	x->waiter.arg = x;
 	x->begun_us = loop_now_us(w->loop);
@@ -881,5 +882,6 @@ struct exchange *exchange_new(struct worker *w, struct downstream *d, const stru
 	}
 	x->route.on_judged = on_judged;
 	x->route.on_connected = on_connected;
+	worker_count(&w->exchanges_n, 1);
 	return x;
 }

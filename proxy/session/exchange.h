@@ -62,11 +62,13 @@ struct downstream {
 struct caller {
 	/* borrowed from the connection, which outlives its exchanges */
 	const struct entrance *entrance;
+	struct sandbox *sandbox; /* whose token it brought; NULL: the entrance speaks */
 	struct str client;
 	struct str http; /* "1.1" */
 	struct str tls_sni, tls_version, tls_alpn;
 	/* No rule admitted the CONNECT; the tunnel is there to say so to what comes inside. */
 	bool explained;
+	bool claimed; /* a request has said who is calling: no other one is taken up */
 };
 
 struct exchange;

@@ -191,7 +191,7 @@ static int make_pool_key(struct exchange *x)
 	strbuf_addc(&b, '|');
 	strbuf_addu(&b, x->rule->order);
 	strbuf_addc(&b, '|');
-	strbuf_add(&b, x->identity.sandbox);
+	strbuf_add(&b, x->identity.key);
 	x->pool_key = strbuf_take(&b);
 	strbuf_clear(&b);
 	return x->pool_key ? 0 : -1;
@@ -199,6 +199,11 @@ static int make_pool_key(struct exchange *x)
 
 int exchange_decide(struct exchange *x, struct err *e)
 {
+	enum reason end = x->caller->sandbox ? sandbox_end(x->caller->sandbox) : REASON_NONE;
+
+	/* The worker closes what is its own in a moment. */
+	if (end != REASON_NONE)
+		return err_reason(e, end, "%s", sandbox_end_text(end));
 	if (!worker_log_available(x->worker))
 		return err_reason(e, REASON_LOG_UNAVAILABLE, "the audit log cannot be written");
 	if (admit(x, e) < 0) {

@@ -123,7 +123,7 @@ void exchange_relay_drive(struct exchange *x)
 
 static bool still_admitted(const struct exchange *x, struct snapshot *s)
 {
-	struct identity id = identity_of(x->caller->entrance, s);
+	struct identity id = identity_of(x->caller, s);
 	struct policy_request q = exchange_question(x);
 	struct policy_decision d = {0};
 	struct err e = ERR_INIT;

@@ -418,7 +418,7 @@ static void dial(struct tunnel *t)
 	struct err e = ERR_INIT;
 
 	tunnel_goto(t, TUNNEL_DIAL);
-	if (route_connect(t->route, false, t->identity.sandbox, &e) < 0)
+	if (route_connect(t->route, false, t->identity.key, &e) < 0)
 		fail(t, &e);
 }
 
@@ -471,7 +471,7 @@ void tunnel_start(struct tunnel *t)
 
 static bool still_admitted(struct tunnel *t, struct snapshot *s)
 {
-	struct identity id = identity_of(t->caller->entrance, s);
+	struct identity id = identity_of(t->caller, s);
 	const struct ipaddr *own;
 	size_t own_n;
 	struct policy_connect may;
@@ -510,7 +510,7 @@ struct tunnel *tunnel_new(const struct tunnel_options *o)
 	t->worker = o->worker;
 	t->caller = o->caller;
 	t->snapshot = snapshot_ref(o->snapshot);
-	t->identity = identity_of(o->caller->entrance, t->snapshot);
+	t->identity = identity_of(o->caller, t->snapshot);
 	t->rule = o->rule;
 	t->host = *o->host;
 	t->port = o->port;

@@ -13,6 +13,7 @@
 
 #include "logging/log.h"
 #include "proxy/session/client.h"
+#include "proxy/session/client_token.h"
 #include "proxy/session/tunnel.h"
 #include "proxy/session/upstream.h"
 
@@ -195,6 +196,7 @@ static void stop_listening(struct worker *w)
 
 static void on_drain_timer(void *arg);
 static void on_retired(void *arg);
+static void sweep(void *arg);
 
 static int make_parts(struct worker *w, const struct worker_options *o, struct err *e)
 {
@@ -202,6 +204,7 @@ static int make_parts(struct worker *w, const struct worker_options *o, struct e
 		return -1;
 	if (timer_init(&w->log_timer, w->loop, on_log_timer, w) < 0 ||
 	    timer_init(&w->retire_timer, w->loop, on_retired, w) < 0 ||
+	    timer_init(&w->token_timer, w->loop, sweep, w) < 0 ||
 	    timer_init(&w->drain_timer, w->loop, on_drain_timer, w) < 0)
 		return err_set(e, "out of memory");
 	if (log_port_new(o->writer, &w->log, e) < 0 || own_addrs_new(&w->own_addrs, e) < 0 ||
@@ -229,11 +232,13 @@ int worker_new(const struct worker_options *o, struct worker **ret, struct err *
 	if (!w)
 		return err_set(e, "out of memory");
 	w->signer = o->signer;
+	w->sandboxes = o->sandboxes;
 	w->index = o->index;
 	w->snapshot = snapshot_ref(o->snapshot);
 	TAILQ_INIT(&w->tasks);
 	w->take_up = (struct letter){.fn = take_up, .arg = w};
 	w->drain = (struct letter){.fn = drain, .arg = w};
+	w->sweep = (struct letter){.fn = sweep, .arg = w};
 	if (make_parts(w, o, e) < 0) {
 		worker_free(w);
 		return -1;
@@ -255,6 +260,7 @@ void worker_free(struct worker *w)
 		resolver_free(w->retired);
 		timer_clear(&w->log_timer);
 		timer_clear(&w->retire_timer);
+		timer_clear(&w->token_timer);
 		timer_clear(&w->drain_timer);
 	}
 	if (w->log_event) {
@@ -418,6 +424,43 @@ void worker_set_snapshot(struct worker *w, struct snapshot *s)
 	loop_post(w->loop, &w->take_up);
 }
 
+/* ---- tokens that end ---- */
+
+/* A timer's and a letter's. */
+static void sweep(void *arg)
+{
+	struct worker *w = arg;
+	unsigned asked = __atomic_load_n(&w->sweep_asked, __ATOMIC_ACQUIRE);
+
+	client_token_sweep(w);
+	/* So that who asked may rely on their records, too. */
+	log_port_flush(w->log);
+	__atomic_store_n(&w->sweep_done, asked, __ATOMIC_RELEASE);
+}
+
+unsigned worker_sweep_tokens(struct worker *w)
+{
+	unsigned asked = __atomic_add_fetch(&w->sweep_asked, 1, __ATOMIC_ACQ_REL);
+
+	loop_post(w->loop, &w->sweep);
+	return asked;
+}
+
+bool worker_has_swept(const struct worker *w, unsigned asked)
+{
+	return (int)(__atomic_load_n(&w->sweep_done, __ATOMIC_ACQUIRE) - asked) >= 0;
+}
+
+size_t worker_connections(const struct worker *w)
+{
+	return __atomic_load_n(&w->clients_n, __ATOMIC_RELAXED);
+}
+
+size_t worker_requests(const struct worker *w)
+{
+	return __atomic_load_n(&w->exchanges_n, __ATOMIC_RELAXED);
+}
+
 /* ---- drain ---- */
 
 static void end_if_done(struct worker *w)
@@ -470,6 +513,6 @@ void worker_drain(struct worker *w, uint64_t drain_ms)
 
 void worker_client_gone(struct worker *w)
 {
-	w->clients_n--;
+	worker_count(&w->clients_n, -1);
 	end_if_done(w);
 }

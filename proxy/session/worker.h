@@ -16,6 +16,7 @@
 #include "proxy/net/own_addrs.h"
 #include "proxy/net/pool.h"
 #include "proxy/net/resolve.h"
+#include "proxy/session/sandboxes.h"
 #include "proxy/session/share.h"
 #include "proxy/session/snapshot.h"
 
@@ -30,11 +31,12 @@ struct origin_h2;
 struct entrance {
 	/* owned by the engine */
 	char *name;
-	char *policy_name;
+	char *policy_name; /* NULL: a token's alone */
 	struct listener_counts *counts;
 	/* borrowed: for identity.c; NULL: named after the listener */
 	const char *sandbox;
 	/* plain */
+	enum config_tokens tokens;
 	bool explain; /* where the configuration does not say it */
 };
 
@@ -64,6 +66,12 @@ struct turn_task {
 	void *arg;
 };
 
+/* Wrong tokens of one place, or of some that share this, within a second (client_token.c). */
+struct token_guesses {
+	int64_t since_us;
+	unsigned n;
+};
+
 struct worker {
 	/* owned */
 	struct loop *loop;
@@ -80,6 +88,7 @@ struct worker {
 	struct timer log_timer;
 	struct timer drain_timer;
 	struct timer retire_timer;
+	struct timer token_timer; /* the next end of a token, or a look at all */
 	struct client *clients; /* all, newest first */
 	struct tunnel *tunnels;
 	struct exchange *spares;   /* memory alone, of those that ended */
@@ -90,7 +99,9 @@ struct worker {
 	TAILQ_HEAD(, turn_task) tasks;		     /* oldest first */
 	/* borrowed from the engine */
 	struct signer *signer;
+	struct sandboxes *sandboxes; /* NULL: no entrance takes tokens */
 	/* plain */
+	struct token_guesses guesses[64];
 	size_t listeners_n;
 	size_t clients_n;
 	size_t spares_n;
@@ -99,9 +110,12 @@ struct worker {
 	bool draining;
 	bool ended;			 /* atomic */
 	const struct snapshot *taken_up; /* atomic; only compared */
-	struct letter take_up, drain;
+	struct letter take_up, drain, sweep;
+	unsigned sweep_asked, sweep_done; /* atomic: counted by the main thread; how far it got */
+	size_t exchanges_n;
 	uint64_t drain_ms; /* atomic: what worker_drain asked for last */
 	int64_t drain_end_us;
+	int64_t token_due_us;	    /* when token_timer is armed */
 	int64_t explained_since_us; /* the second in which so many were explained (connect.c) */
 	unsigned explained_n;
 	unsigned index;
@@ -111,6 +125,7 @@ struct worker_options {
 	struct signer *signer;
 	struct log_writer *writer;
 	struct snapshot *snapshot;
+	struct sandboxes *sandboxes;
 	const struct entrance *entrances;
 	const int *fds; /* one an entrance; taken over on success */
 	size_t entrances_n;
@@ -123,6 +138,13 @@ int worker_start(struct worker *w, struct err *e) ATTR_NODISCARD;
  * longer admits. */
 void worker_set_snapshot(struct worker *w, struct snapshot *s);
 bool worker_has_taken_up(const struct worker *w, const struct snapshot *s);
+/* From the main thread: what belongs to a token that has ended is closed; the result is what
+ * worker_has_swept asks for, to know that it has been. */
+unsigned worker_sweep_tokens(struct worker *w);
+bool worker_has_swept(const struct worker *w, unsigned asked);
+/* From any thread: how many connections and requests are open now. */
+size_t worker_connections(const struct worker *w);
+size_t worker_requests(const struct worker *w);
 /* From the main thread: no more connections; ends when all are gone or after drain_ms. Again: only
  * moves that moment nearer. */
 void worker_drain(struct worker *w, uint64_t drain_ms);
@@ -143,5 +165,10 @@ void worker_at_turn_end(struct worker *w, struct turn_task *t);
 void worker_turn_forget(struct worker *w, struct turn_task *t);
 /* A client is gone; the last one ends a drain. */
 void worker_client_gone(struct worker *w);
+/* What another thread may read: only the worker's own writes it. */
+static inline void worker_count(size_t *n, int by)
+{
+	__atomic_store_n(n, *n + (size_t)by, __ATOMIC_RELAXED);
+}
 
 #endif

@@ -67,7 +67,8 @@ static void check_config(const struct config *c)
 	for (size_t i = 0; i < c->listeners_n; i++) {
 		const struct config_listener *l = &c->listeners[i];
 
-		CHECK(l->name && l->policy_name && l->policy);
+		CHECK(l->name && !l->policy_name == (l->tokens == CONFIG_TOKENS_REQUIRED));
+		CHECK(!l->policy_name == !l->policy);
 		CHECK(config_policy(c, l->policy_name) == l->policy);
 		CHECK(l->unix_path || l->addr.family);
 	}

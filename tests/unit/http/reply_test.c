@@ -134,7 +134,7 @@ static void test_error_words(void **state)
 	} rows[] = {
 		{REASON_NO_RULE, "denied", NULL},
 		{REASON_METHOD_REFUSED, "denied", "\r\nAllow: GET, HEAD, "},
-		{REASON_UNKNOWN_SANDBOX, "denied", "\r\nProxy-Authenticate: Basic "},
+		{REASON_TOKEN_REQUIRED, "denied", "\r\nProxy-Authenticate: Basic "},
 		{REASON_NAME_MISMATCH, "denied", NULL},
 		{REASON_RATE_LIMITED, "denied", "\r\nRetry-After: 1\r\n"},
 		{REASON_MALFORMED_REQUEST, "bad_request", NULL},

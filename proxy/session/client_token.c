@@ -1,0 +1,121 @@
+/*
+ * See client_token.h. A right token always passes, however many wrong ones its address has sent: on
+ * one machine all sandboxes may have the same address, and none must lock out another. What a guess
+ * costs is its connection: each is closed, and beyond the rate it is held first.
+ */
+#include "proxy/session/client_token.h"
+
+#include <string.h>
+
+#include "proxy/session/identity.h"
+
+/* IPv6: the /64, of which one machine has all. A Unix socket's peer: its user. Never 0. */
+static uint64_t place_of(const struct listener_peer *p)
+{
+	uint64_t place = p->uid;
+
+	if (p->addr.family != 0)
+		memcpy(&place, p->addr.b, p->addr.family == 4 ? 4 : sizeof(place));
+	return (place ^ (uint64_t)p->addr.family << 56) | 1ULL << 63;
+}
+
+/* One more wrong token from there. True: there were too many in this second. Places that share a
+ * row share its count. */
+static bool too_many(struct worker *w, const struct listener_peer *p)
+{
+	uint64_t place = place_of(p);
+	struct token_guesses *g = &w->guesses[(place * 0x9e3779b97f4a7c15ULL) >> 58];
+	int64_t now = loop_now_us(w->loop);
+
+	if (now - g->since_us >= 1000000)
+		*g = (struct token_guesses){.since_us = now};
+	return g->n++ >= LIMIT_TOKEN_WRONG_PER_SEC;
+}
+
+/* The worker looks again by then; at least every LIMIT_MS_TOKEN_LOOK, since a timer stands still
+ * while the machine sleeps and a token's life does not. */
+static void look_within(struct worker *w, int64_t left_us)
+{
+	int64_t most = LIMIT_MS_TOKEN_LOOK * 1000LL;
+	int64_t due;
+
+	left_us = left_us < 0 ? 0 : left_us > most ? most : left_us;
+	due = loop_now_us(w->loop) + left_us;
+	if (w->token_timer.armed && w->token_due_us <= due)
+		return;
+	w->token_due_us = due;
+	timer_arm(&w->token_timer, (uint64_t)left_us / 1000 + 1);
+}
+
+/* Takes s over. */
+static void belong(struct client *c, struct sandbox *s)
+{
+	c->caller.claimed = true;
+	if (!s)
+		return;
+	sandbox_seen(s);
+	if (c->caller.sandbox) {
+		sandbox_unref(s); /* the same one */
+		return;
+	}
+	c->caller.sandbox = s;
+	sandbox_enter(s);
+	look_within(c->worker, sandbox_left_us(s));
+}
+
+void client_identify_quietly(struct client *c)
+{
+	struct sandbox *s = NULL;
+
+	if (c->caller.claimed || c->request.n_proxy_authorization != 1)
+		return;
+	if (identity_claim(&c->caller, c->worker->sandboxes, &c->request, &s, NULL) == 0)
+		belong(c, s);
+	else
+		sandbox_unref(s);
+}
+
+int client_identify(struct client *c, uint64_t *ret_hold_ms, struct err *e)
+{
+	struct sandbox *s = NULL;
+	int rc = identity_claim(&c->caller, c->worker->sandboxes, &c->request, &s, e);
+
+	*ret_hold_ms = 0;
+	if (rc == 0 || s)
+		belong(c, s);
+	if (rc < 0 && e->reason == REASON_TOKEN_INVALID && too_many(c->worker, &c->peer)) {
+		*ret_hold_ms = LIMIT_MS_TOKEN_HELD;
+		(void)err_reason(e, REASON_RATE_LIMITED, "too many wrong tokens from this address");
+	}
+	return rc;
+}
+
+void client_token_leave(struct client *c)
+{
+	if (c->caller.sandbox)
+		sandbox_leave(c->caller.sandbox);
+}
+
+/* Already refused, or on its way out: it has no more than an answer to come. */
+static bool is_leaving(const struct client *c)
+{
+	return c->state == CLIENT_REFUSE || c->state == CLIENT_LINGER || c->state == CLIENT_CLOSED;
+}
+
+void client_token_sweep(struct worker *w)
+{
+	struct client *c = w->clients;
+
+	timer_stop(&w->token_timer);
+	while (c) {
+		struct client *next = c->next;
+		struct sandbox *s = is_leaving(c) ? NULL : c->caller.sandbox;
+		enum reason why = s ? sandbox_end(s) : REASON_NONE;
+
+		if (why != REASON_NONE)
+			client_close(c, why, sandbox_end_text(why));
+		else if (s)
+			look_within(w, sandbox_left_us(s));
+		c = next;
+	}
+}
