@@ -30,6 +30,27 @@ void audit_caller(struct record *r, const struct caller *c, const struct identit
 	}
 }
 
+/* Of a target or a host that could not be read: what stands behind the last `@` of its authority.
+ * Before it may be the proxy's own user information, a token, put there by a client at fault. */
+static struct str without_user(struct str s)
+{
+	size_t from = 0, at = 0;
+
+	/* "http://", "http:", or nothing: the authority begins behind it. */
+	if (s.n == 0 || s.p[0] != '/') {
+		ptrdiff_t slashes = str_find(s, '/');
+
+		if (slashes > 0 && s.p[slashes - 1] == ':')
+			at = (size_t)slashes;
+		while (at < s.n && at > 0 && s.p[at] == '/')
+			at++;
+	}
+	for (; at < s.n && s.p[at] != '/' && s.p[at] != '?' && s.p[at] != '#'; at++)
+		if (s.p[at] == '@')
+			from = at + 1;
+	return str_skip(s, from);
+}
+
 void audit_request(struct record *r, const struct request *q)
 {
 	r->method = q->method;
@@ -37,7 +58,7 @@ void audit_request(struct record *r, const struct request *q)
 		r->host = host_str(&q->url.host);
 		r->port = q->url.port;
 	} else {
-		r->host = q->raw_host;
+		r->host = without_user(q->raw_host);
 	}
 	if (q->url.scheme != SCHEME_NONE)
 		r->scheme = str_from_c(scheme_word(q->url.scheme));
@@ -46,13 +67,14 @@ void audit_request(struct record *r, const struct request *q)
 		r->query = q->url.query;
 		r->has_query = q->url.has_query;
 	} else if (q->form != TARGET_AUTHORITY || q->url.host.kind == HOST_NONE) {
-		ptrdiff_t mark = str_find(q->raw_target, '?');
+		struct str target = without_user(q->raw_target);
+		ptrdiff_t mark = str_find(target, '?');
 
 		/* A target that could not be read: as it came, its query apart for the redaction.
 		 */
-		r->path = mark < 0 ? q->raw_target : str_head(q->raw_target, (size_t)mark);
+		r->path = mark < 0 ? target : str_head(target, (size_t)mark);
 		if (mark >= 0) {
-			r->query = str_skip(q->raw_target, (size_t)mark + 1);
+			r->query = str_skip(target, (size_t)mark + 1);
 			r->has_query = true;
 		}
 	}

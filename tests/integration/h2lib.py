@@ -43,13 +43,13 @@ class H2:
     """One connection to an origin through stile. Answers collect in `answers` by stream."""
 
     def __init__(self, stile: Stile, port: int | None = None, host: str = "origin.test", consume: bool = True,
-                 window: int | None = None, **settings):
+                 window: int | None = None, more: str = "", **settings):
         self.port = port or stile.origin.tls
         self.host, self.authority = host, f"{host}:{self.port}"
         context = stile.context(**settings)
         context.set_alpn_protocols(["h2"])
         c = stile.client()
-        r = c.connect(self.authority)
+        r = c.connect(self.authority, more)
         assert r.status == 200, r
         self.raw: Raw = c.start_tls(context, host)
         self.sock = self.raw.sock
