@@ -32,6 +32,7 @@ _stile()
 {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
 	local commands="run serve check explain test log ca doctor export help"
+	local commands="run serve check explain test log ca doctor sandbox credentials status help"
 	local events="request.start request.end request.deny tunnel.start tunnel.end tunnel.deny
 		dns.deny proxy.start proxy.stop policy.load policy.reject"
 	local methods="GET HEAD POST PUT PATCH DELETE OPTIONS CONNECT"
@@ -54,7 +55,7 @@ _stile()
 		fi
 	fi
 	case $prev in
-	-c | -o | --log) _stile_files; return ;;
+	-c | -o | --log | --socket) _stile_files; return ;;
 	--workspace | --dir)
 		# shellcheck disable=SC2207
 		COMPREPLY=($(compgen -d -- "$cur"))
@@ -69,7 +70,8 @@ _stile()
 		COMPREPLY=($(compgen -v -- "$cur"))
 		return
 		;;
-	--allow | --policy | --host | --reason | --since | --proxy | --allowed | --denied | --export | --reach | --resolve | --way | --but | --max-files | --max-bytes) return ;;
+	--allow | --policy | --host | --reason | --since | --proxy | --allowed | --denied | --export | --reach | --resolve | --way | --but | --max-files | --max-bytes | \
+		--ttl | --name | --listener) return ;;
 	esac
 	case ${COMP_WORDS[1]} in
 	run)
@@ -103,6 +105,14 @@ _stile()
 		;;
 	doctor) _stile_words "-c --allowed --denied --client --escape --reach --resolve --workspace --way --but --json" ;;
 	export) _stile_words "--from --to --max-files --max-bytes" ;;
+	sandbox)
+		if [[ $cur == -* ]]; then
+			_stile_words "-c --socket --policy --ttl --name --listener --proxy --json"
+		else
+			_stile_words "new list revoke"
+		fi
+		;;
+	credentials | status) _stile_words "-c --socket --json" ;;
 	help) _stile_words "$commands yaml" ;;
 	esac
 }

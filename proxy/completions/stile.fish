@@ -1,6 +1,7 @@
 # fish completion for stile(1)
 
 set -l commands run serve check explain test log ca doctor export help
+set -l commands run serve check explain test log ca doctor sandbox credentials status help
 set -l events request.start request.end request.deny tunnel.start tunnel.end tunnel.deny \
     dns.deny proxy.start proxy.stop policy.load policy.reject
 
@@ -16,9 +17,12 @@ complete -c stile -n "not __fish_seen_subcommand_from $commands" -a log -d 'Read
 complete -c stile -n "not __fish_seen_subcommand_from $commands" -a ca -d 'The interception CA'
 complete -c stile -n "not __fish_seen_subcommand_from $commands" -a doctor -d 'Try each client that is installed, or each way out, from inside'
 complete -c stile -n "not __fish_seen_subcommand_from $commands" -a export -d 'Copy what is named out of a workspace, or nothing'
+complete -c stile -n "not __fish_seen_subcommand_from $commands" -a sandbox -d 'Tokens by which a running stile tells sandboxes apart'
+complete -c stile -n "not __fish_seen_subcommand_from $commands" -a credentials -d 'The credentials of a running stile'
+complete -c stile -n "not __fish_seen_subcommand_from $commands" -a status -d 'How a running stile is'
 complete -c stile -n "not __fish_seen_subcommand_from $commands" -a help -d 'Help on a command'
 
-for command in run serve check explain test ca doctor
+for command in run serve check explain test ca doctor sandbox credentials status
     complete -c stile -n "__fish_seen_subcommand_from $command" -s c -r -F -d 'The configuration'
 end
 
@@ -63,5 +67,14 @@ complete -c stile -n '__fish_seen_subcommand_from doctor' -l json -d 'An object 
 complete -c stile -n '__fish_seen_subcommand_from doctor' -l allowed -x -d 'What must be answered'
 complete -c stile -n '__fish_seen_subcommand_from doctor' -l denied -x -d 'What must be refused'
 complete -c stile -n '__fish_seen_subcommand_from doctor' -l client -x -a 'curl wget git pip node npm go cargo java deno bun apt' -d 'Only this one'
+
+complete -c stile -n '__fish_seen_subcommand_from sandbox' -a 'new list revoke'
+complete -c stile -n '__fish_seen_subcommand_from sandbox credentials status' -l socket -r -F -d 'The admin socket itself'
+complete -c stile -n '__fish_seen_subcommand_from sandbox' -l policy -x -d 'What is allowed'
+complete -c stile -n '__fish_seen_subcommand_from sandbox' -l ttl -x -d 'How long it lives'
+complete -c stile -n '__fish_seen_subcommand_from sandbox' -l name -x -d 'What the log calls it'
+complete -c stile -n '__fish_seen_subcommand_from sandbox' -l listener -x -d 'Where it is good'
+complete -c stile -n '__fish_seen_subcommand_from sandbox' -l proxy -x -d 'Where the sandbox finds the listener'
+complete -c stile -n '__fish_seen_subcommand_from sandbox credentials status' -l json -d 'The answer itself'
 
 complete -c stile -n '__fish_seen_subcommand_from help' -a "$commands yaml"

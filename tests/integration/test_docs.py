@@ -215,6 +215,8 @@ def test_every_command_is_documented():
 
 
 @pytest.mark.parametrize("command", ["run", "serve", "check", "explain", "test", "log", "ca", "doctor", "export", "help"])
+@pytest.mark.parametrize("command", ["run", "serve", "check", "explain", "test", "log", "ca", "doctor", "sandbox",
+                                     "credentials", "status", "help"])
 def test_every_flag_is_documented(command):
     known = flags(command)
     assert known or command == "help"
@@ -226,6 +228,8 @@ def test_every_flag_is_documented(command):
 
 def test_the_list_of_commands_above_is_whole():
     assert commands() == ["run", "serve", "check", "explain", "test", "log", "ca", "doctor", "export", "help"]
+    assert commands() == ["run", "serve", "check", "explain", "test", "log", "ca", "doctor", "sandbox", "credentials",
+                          "status", "help"]
 
 
 @pytest.mark.parametrize("shell, file", [("bash", "stile.bash"), ("zsh", "_stile"), ("fish", "stile.fish")])
