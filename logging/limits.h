@@ -150,21 +150,21 @@
 #define LIMIT_NO_PROXY_ENTRIES 1024
 
 /* Tokens of sandboxes. */
-#define LIMIT_SANDBOXES		   10000 /* at a time, with those that ended not long ago */
-#define LIMIT_MS_SANDBOX_LEAST	   1000	 /* a token's life */
-#define LIMIT_MS_SANDBOX	   3600000
-#define LIMIT_MS_SANDBOX_MOST	   2592000000LL
-#define LIMIT_MS_SANDBOX_KEPT	   3600000 /* so long a token that ended is told from a wrong one */
-#define LIMIT_MS_TOKEN_LOOK	   5000	   /* a worker looks at least so often whose token has ended */
-#define LIMIT_TOKEN_WRONG_PER_SEC  10	   /* wrong tokens of one address, a worker; beyond: */
-#define LIMIT_MS_TOKEN_HELD	   1000	   /* the answer comes so much later */
-#define LIMIT_TOKEN_FIELD_BYTES	   1024	   /* a longer Proxy-Authorization holds no token of ours */
+#define LIMIT_SANDBOXES		  10000 /* at a time, with those that ended not long ago */
+#define LIMIT_MS_SANDBOX_LEAST	  1000	/* a token's life */
+#define LIMIT_MS_SANDBOX	  3600000
+#define LIMIT_MS_SANDBOX_MOST	  2592000000LL
+#define LIMIT_MS_SANDBOX_KEPT	  3600000 /* so long a token that ended is told from a wrong one */
+#define LIMIT_MS_TOKEN_LOOK	  5000 /* a worker looks at least so often whose token has ended */
+#define LIMIT_TOKEN_WRONG_PER_SEC 10   /* wrong tokens of one address, a worker; beyond: */
+#define LIMIT_MS_TOKEN_HELD	  1000 /* the answer comes so much later */
+#define LIMIT_TOKEN_FIELD_BYTES	  1024 /* a longer Proxy-Authorization holds no token of ours */
 
 /* The admin socket. */
 #define LIMIT_ADMIN_CONNECTIONS	  16
 #define LIMIT_ADMIN_REQUEST_BYTES 8192
 #define LIMIT_ADMIN_ANSWER_BYTES  8388608
-#define LIMIT_MS_ADMIN		  5000 /* from accept to the end of the answer */
+#define LIMIT_MS_ADMIN		  5000	/* from accept to the end of the answer */
 #define LIMIT_MS_ADMIN_CLIENT	  30000 /* a reload may come before: LIMIT_MS_SOURCES_FIRST */
 
 /* Credentials. */

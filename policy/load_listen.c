@@ -1,6 +1,6 @@
 /*
- * Reads `listen:` and `admin:`. An address is spelt out: nothing is looked up and nothing is opened here.
- * Called by load.c, behind the policies.
+ * Reads `listen:` and `admin:`. An address is spelt out: nothing is looked up and nothing is opened
+ * here. Called by load.c, behind the policies.
  */
 #include <stdio.h>
 #include <string.h>

@@ -130,8 +130,8 @@ static int choose_listener(const struct config *c, const char *name, size_t *ret
 		return 0;
 	if (name)
 		return err_set(e, "no listener has that name");
-	return err_set(e,
-		       found == 0 ? "no listener takes tokens (add `tokens: required` to one)"
+	return err_set(e, found == 0
+				  ? "no listener takes tokens (add `tokens: required` to one)"
 				  : "several listeners take tokens (say which: --listener NAME)");
 }
 

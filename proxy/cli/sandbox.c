@@ -131,8 +131,9 @@ static int cmd_list(const struct flags *f)
 	static const struct {
 		const char *key, *title;
 		int width;
-	} columns[] = {{"name", "NAME", 24},	   {"id", "ID", 16},	   {"policy", "POLICY", 16},
-		       {"listener", "LISTENER", 12}, {"created", "CREATED", 20}, {"ends", "ENDS", 20},
+	} columns[] = {{"name", "NAME", 24},	   {"id", "ID", 16},
+		       {"policy", "POLICY", 16},   {"listener", "LISTENER", 12},
+		       {"created", "CREATED", 20}, {"ends", "ENDS", 20},
 		       {"seen", "LAST SEEN", 20}};
 	json_t *answer = NULL;
 	const json_t *s;
@@ -164,9 +165,9 @@ static int cmd_list(const struct flags *f)
 static int cmd_revoke(const struct flags *f, const char *which)
 {
 	json_t *answer = NULL;
-	int code = admin_ask(
-		&f->admin, json_pack("{s:s, s:s}", "do", "sandbox.revoke", "sandbox", which),
-		&answer);
+	int code = admin_ask(&f->admin,
+			     json_pack("{s:s, s:s}", "do", "sandbox.revoke", "sandbox", which),
+			     &answer);
 
 	if (code == 0 && f->json)
 		code = admin_print_json(answer);
@@ -207,8 +208,7 @@ static int read_flags(int argc, char **argv, struct flags *f)
 /* Flags of `new` alone. */
 static int check_flags(const struct flags *f, const char *verb)
 {
-	if (strcmp(verb, "new") != 0 &&
-	    (f->policy || f->ttl || f->name || f->listener || f->proxy))
+	if (strcmp(verb, "new") != 0 && (f->policy || f->ttl || f->name || f->listener || f->proxy))
 		return cli_usage("sandbox",
 				 "%s takes none of --policy, --ttl, --name, --listener, --proxy",
 				 verb);

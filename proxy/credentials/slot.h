@@ -30,13 +30,13 @@ bool slot_holds(struct slot *s);
 /* Of the value at hand and its source, without the value. Times are from now on or until now; -1:
  * there is none, or it is not known. */
 struct slot_status {
-	bool holds;	     /* there is a value that has not ended */
-	bool tried;	     /* the source has answered at all */
-	int64_t age_us;	     /* since it gave the value */
-	int64_t left_us;     /* until the value ends */
-	int64_t next_us;     /* until the source is asked again */
-	int64_t unused_us;   /* since the last use */
-	uint64_t uses;	     /* how often the value was handed out for a request */
+	bool holds;		/* there is a value that has not ended */
+	bool tried;		/* the source has answered at all */
+	int64_t age_us;		/* since it gave the value */
+	int64_t left_us;	/* until the value ends */
+	int64_t next_us;	/* until the source is asked again */
+	int64_t unused_us;	/* since the last use */
+	uint64_t uses;		/* how often the value was handed out for a request */
 	char why[ERR_TEXT_MAX]; /* what is wrong, as a client may see it; empty: nothing */
 };
 void slot_status(struct slot *s, struct slot_status *ret);

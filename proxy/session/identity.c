@@ -46,9 +46,10 @@ static int claim_nothing(const struct caller *c, struct err *e)
 {
 	if (c->entrance->tokens == CONFIG_TOKENS_OPTIONAL && !c->sandbox)
 		return 0;
-	return err_reason(e, REASON_TOKEN_REQUIRED,
-			  "a token is needed (Proxy-Authorization: Basic or Bearer, as the proxy URL "
-			  "of `stile sandbox new` brings it)");
+	return err_reason(
+		e, REASON_TOKEN_REQUIRED,
+		"a token is needed (Proxy-Authorization: Basic or Bearer, as the proxy URL "
+		"of `stile sandbox new` brings it)");
 }
 
 int identity_claim(const struct caller *c, struct sandboxes *all, const struct request *q,

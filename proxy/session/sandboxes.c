@@ -32,7 +32,7 @@ struct sandbox {
 	unsigned char digest[DIGEST_BYTES];
 	char name[SANDBOX_NAME_MAX];
 	char key[1 + SANDBOX_ID_LEN + 1]; /* "@" and the id: no listener may be called so */
-	int64_t created_us, ends_us; /* since 1970 */
+	int64_t created_us, ends_us;	  /* since 1970 */
 	int64_t ends_boot_us;
 	_Atomic int64_t revoked_boot_us; /* 0: it was not */
 	_Atomic int64_t seen_us;
@@ -289,9 +289,9 @@ static struct sandbox *by_name(struct sandboxes *all, struct str name)
 {
 	struct sandbox *s;
 
-	TAILQ_FOREACH (s, &all->order, next)
-		if (str_eq(name, str_from_c(s->name)) && sandbox_end(s) == REASON_NONE)
-			return s;
+	TAILQ_FOREACH(s, &all->order, next)
+	if (str_eq(name, str_from_c(s->name)) && sandbox_end(s) == REASON_NONE)
+		return s;
 	return NULL;
 }
 
@@ -367,9 +367,9 @@ struct sandbox *sandboxes_find(struct sandboxes *all, struct str token)
 	if (token.n != SANDBOX_TOKEN_LEN || hash(all, token, digest) < 0)
 		return NULL;
 	pthread_mutex_lock(&all->lock);
-	LIST_FOREACH (s, &all->chains[chain_of(digest)], chained)
-		if (CRYPTO_memcmp(s->digest, digest, sizeof(digest)) == 0)
-			found = s;
+	LIST_FOREACH(s, &all->chains[chain_of(digest)], chained)
+	if (CRYPTO_memcmp(s->digest, digest, sizeof(digest)) == 0)
+		found = s;
 	if (found)
 		sandbox_ref(found);
 	pthread_mutex_unlock(&all->lock);
@@ -383,9 +383,9 @@ int sandboxes_revoke(struct sandboxes *all, struct str id_or_name, struct sandbo
 	struct sandbox *s;
 
 	pthread_mutex_lock(&all->lock);
-	TAILQ_FOREACH (s, &all->order, next)
-		if (str_eq(id_or_name, str_from_c(sandbox_id(s))) && sandbox_end(s) == REASON_NONE)
-			break;
+	TAILQ_FOREACH(s, &all->order, next)
+	if (str_eq(id_or_name, str_from_c(sandbox_id(s))) && sandbox_end(s) == REASON_NONE)
+		break;
 	if (!s)
 		s = by_name(all, id_or_name);
 	if (s) {
@@ -402,9 +402,9 @@ void sandboxes_each(struct sandboxes *all, void (*fn)(void *arg, const struct sa
 	const struct sandbox *s;
 
 	pthread_mutex_lock(&all->lock);
-	TAILQ_FOREACH (s, &all->order, next)
-		if (sandbox_end(s) == REASON_NONE)
-			fn(arg, s);
+	TAILQ_FOREACH(s, &all->order, next)
+	if (sandbox_end(s) == REASON_NONE)
+		fn(arg, s);
 	pthread_mutex_unlock(&all->lock);
 }
 

@@ -15,10 +15,10 @@
 #include "logging/err.h"
 #include "logging/str.h"
 
-#define SANDBOX_NAME_MAX      65
-#define SANDBOX_ID_LEN	      16
-#define SANDBOX_TOKEN_PREFIX  "stile_"
-#define SANDBOX_TOKEN_LEN     (sizeof(SANDBOX_TOKEN_PREFIX) - 1 + 43) /* base64url of 32 bytes */
+#define SANDBOX_NAME_MAX     65
+#define SANDBOX_ID_LEN	     16
+#define SANDBOX_TOKEN_PREFIX "stile_"
+#define SANDBOX_TOKEN_LEN    (sizeof(SANDBOX_TOKEN_PREFIX) - 1 + 43) /* base64url of 32 bytes */
 
 struct sandboxes; /* all of them */
 struct sandbox;	  /* one, immutable but for its counters and its end; counted */

@@ -89,7 +89,7 @@ struct worker {
 	struct timer drain_timer;
 	struct timer retire_timer;
 	struct timer token_timer; /* the next end of a token, or a look at all */
-	struct client *clients; /* all, newest first */
+	struct client *clients;	  /* all, newest first */
 	struct tunnel *tunnels;
 	struct exchange *spares;   /* memory alone, of those that ended */
 	struct exchange *relays;   /* that have become WebSockets */

@@ -16,6 +16,8 @@
 
 #include "logging/limits.h"
 #include "logging/log.h"
+#include "proxy/credentials/secret.h"
+#include "proxy/credentials/slot.h"
 #include "proxy/credentials/store.h"
 
 static char dir[] = "/tmp/stile-store-XXXXXX";
@@ -317,6 +319,67 @@ static void test_swap_under_readers(void **state)
 	credential_store_unref(s);
 }
 
+static void take(void *arg, const struct config_credential *c, const struct slot_status *st)
+{
+	assert_string_equal(c->name, "tok");
+	*(struct slot_status *)arg = *st;
+}
+
+static void test_how_it_is(void **state)
+{
+	struct credential_store *s, *next;
+	struct slot_status st;
+
+	(void)state;
+	put("value", 5);
+	s = store_of(CREDENTIAL_FROM_FILE, path);
+	credential_store_each(s, take, &st);
+	assert_true(st.holds && st.tried && st.age_us >= 0 && st.left_us == -1);
+	assert_true(st.next_us == -1 && st.uses == 0 && st.unused_us == -1);
+	assert_string_equal(st.why, "");
+	assert_value(s, "value");
+	assert_value(s, "value");
+	credential_store_each(s, take, &st);
+	assert_true(st.uses == 2 && st.unused_us >= 0);
+	/* Another store goes on counting. */
+	next = store_of(CREDENTIAL_FROM_FILE, path);
+	credential_store_carry(next, s);
+	credential_store_unref(s);
+	assert_value(next, "value");
+	put("", 0);
+	credential_store_poll(next);
+	credential_store_each(next, take, &st);
+	assert_true(!st.holds && st.tried && st.age_us == -1 && st.uses == 3);
+	assert_string_not_equal(st.why, "");
+	credential_store_unref(next);
+}
+
+static void test_how_a_slot_is(void **state)
+{
+	struct slot *s = slot_new(config_of(CREDENTIAL_FROM_EXEC, path)->credentials);
+	struct secret *value = secret_new(1);
+	struct slot_status st;
+	struct err why = ERR_INIT;
+
+	(void)state;
+	assert_non_null(s);
+	assert_non_null(value);
+	*secret_room(value) = 'v';
+	slot_status(s, &st);
+	assert_true(!st.holds && !st.tried);
+	slot_put(s, value, 3600000000LL, true, NULL);
+	slot_expect(s, 1800000000LL);
+	slot_status(s, &st);
+	assert_true(st.holds && st.left_us > 3500000000LL && st.left_us <= 3600000000LL);
+	assert_true(st.next_us > 1700000000LL && st.next_us <= 1800000000LL);
+	(void)err_reason(&why, REASON_CREDENTIAL_UNAVAILABLE, "it is away");
+	slot_put(s, NULL, 0, true, &why);
+	slot_status(s, &st);
+	assert_true(st.holds && st.age_us >= 0);
+	assert_string_equal(st.why, "it is away");
+	assert_true(slot_unref(s));
+}
+
 int main(int argc, char **argv)
 {
 	static const struct CMUnitTest tests[] = {
@@ -324,6 +387,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_sizes),	     cmocka_unit_test(test_kinds_of_file),
 		cmocka_unit_test(test_changes),	     cmocka_unit_test(test_environment),
 		cmocka_unit_test(test_unknown_name), cmocka_unit_test(test_swap_under_readers),
+		cmocka_unit_test(test_how_it_is),    cmocka_unit_test(test_how_a_slot_is),
 	};
 	int rc;
 

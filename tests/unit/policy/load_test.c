@@ -102,6 +102,30 @@ static void assert_target(const struct rule *r, size_t i, const char *want)
 	assert_string_equal(strbuf_cstr(&b), want);
 }
 
+static void test_tokens(void **state)
+{
+	struct config *c =
+		loaded("conf/stile.yaml", STR("version: 1\n"
+					      "admin: unix:run/admin.sock\n"
+					      "listen:\n"
+					      "  - {proxy: '127.0.0.1:1', tokens: required}\n"
+					      "  - {proxy: '127.0.0.1:2', tokens: optional}\n"
+					      "  - {proxy: '127.0.0.1:3'}\n"
+					      "policies: {p: {rules: [{allow: a.test}]}}\n"));
+	const struct config_listener *l = c->listeners;
+
+	(void)state;
+	assert_string_equal(c->admin_path, "conf/run/admin.sock");
+	assert_int_equal(l[0].tokens, CONFIG_TOKENS_REQUIRED);
+	assert_null(l[0].policy_name);
+	assert_null(l[0].policy);
+	assert_int_equal(l[1].tokens, CONFIG_TOKENS_OPTIONAL);
+	assert_string_equal(l[1].policy_name, "p");
+	assert_ptr_equal(l[1].policy, config_policy(c, "p"));
+	assert_int_equal(l[2].tokens, CONFIG_TOKENS_NONE);
+	config_unref(c);
+}
+
 static void test_listeners(void **state)
 {
 	struct config *c = loaded("conf/stile.yaml", STR(full));
@@ -743,6 +767,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_listeners),
+		cmocka_unit_test(test_tokens),
 		cmocka_unit_test(test_sections),
 		cmocka_unit_test(test_parent),
 		cmocka_unit_test(test_parent_by_name),

@@ -196,6 +196,28 @@ static void test_folders_on_the_way(void **state)
 	rmdir(at("work/deep"));
 }
 
+/* Whoever could ask there could make tokens of its own, and a listener has another policy. */
+static void test_own_sockets(void **state)
+{
+	struct config_listener l[] = {{.addr = {.family = 4}},
+				      {.unix_path = at("work/proxy.sock")}};
+	struct config config = {.admin_path = at("work/admin.sock"),
+				.listeners = l,
+				.listeners_n = 2};
+	struct files_options o = {.config = &config, .workspace = at("work")};
+	struct files_plan p;
+
+	(void)state;
+	make_file("work/admin.sock");
+	make_file("work/proxy.sock");
+	assert_int_equal(files_plan_make(&o, &p, NULL), 0);
+	assert_int_equal(how(&p, "work/admin.sock"), FILES_HIDE);
+	assert_int_equal(how(&p, "work/proxy.sock"), FILES_HIDE);
+	files_plan_clear(&p);
+	unlink(at("work/admin.sock"));
+	unlink(at("work/proxy.sock"));
+}
+
 static void test_what_is_not_there(void **state)
 {
 	struct files_options o = {.workspace = at("nowhere")};
@@ -217,7 +239,7 @@ int main(void)
 		cmocka_unit_test(test_file_in_workspace), cmocka_unit_test(test_folder_of_secrets),
 		cmocka_unit_test(test_file_of_a_source),  cmocka_unit_test(test_link),
 		cmocka_unit_test(test_home_stays),	  cmocka_unit_test(test_folders_on_the_way),
-		cmocka_unit_test(test_what_is_not_there),
+		cmocka_unit_test(test_own_sockets),	  cmocka_unit_test(test_what_is_not_there),
 	};
 	int rc;
 
