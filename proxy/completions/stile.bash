@@ -31,8 +31,8 @@ _stile_command_at()
 _stile()
 {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
-	local commands="run serve check explain test log ca doctor export help"
-	local commands="run serve check explain test log ca doctor sandbox credentials status help"
+	local commands="run serve check explain test log ca doctor export sandbox credentials status
+		help"
 	local events="request.start request.end request.deny tunnel.start tunnel.end tunnel.deny
 		dns.deny proxy.start proxy.stop policy.load policy.reject"
 	local methods="GET HEAD POST PUT PATCH DELETE OPTIONS CONNECT"

@@ -1,7 +1,6 @@
 # fish completion for stile(1)
 
-set -l commands run serve check explain test log ca doctor export help
-set -l commands run serve check explain test log ca doctor sandbox credentials status help
+set -l commands run serve check explain test log ca doctor export sandbox credentials status help
 set -l events request.start request.end request.deny tunnel.start tunnel.end tunnel.deny \
     dns.deny proxy.start proxy.stop policy.load policy.reject
 
