@@ -40,10 +40,6 @@ void credential_store_poll(struct credential_store *s);
  * character, too large). */
 int credential_get(struct credential_store *s, const char *name, struct str sandbox,
 		   struct secret **ret, struct err *e) ATTR_NODISCARD;
-/* A reference to the current value, which the caller gives back. -1: REASON_CREDENTIAL_UNAVAILABLE
- * with the name and why (missing, empty, unreadable, holds a control character, too large). */
-int credential_get(struct credential_store *s, const char *name, struct secret **ret,
-		   struct err *e) ATTR_NODISCARD;
 /* How each is, in the order of their names: c, and what slot.h says of it. */
 struct slot_status;
 void credential_store_each(struct credential_store *s,
