@@ -59,9 +59,10 @@ static bool has(struct str s, char first, char last)
 static struct letters letters_of(struct str part)
 {
 	struct letters l = {.n = 0};
-	bool hex = is_hex(part, 'a'), upper_hex = is_hex(part, 'A');
+	bool digits = has(part, '0', '9');
+	bool hex = digits && is_hex(part, 'a'), upper_hex = digits && is_hex(part, 'A');
 
-	if (has(part, '0', '9'))
+	if (digits)
 		add_range(&l, '0', '9');
 	if (has(part, 'a', 'z'))
 		add_range(&l, 'a', hex ? 'f' : 'z');

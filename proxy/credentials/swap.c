@@ -281,9 +281,11 @@ static bool has_cookie(const struct needles *n, struct str value, struct str tex
 	while (value.p) {
 		struct str pair = str_trim_ows(str_split(&value, ';'));
 
-		if (swap_is_cookie_pair(pair, text))
+		if (swap_is_cookie_pair(pair, text)) {
 			any = true;
-		else if (holds(n, pair, &which))
+			pair = str_head(pair, (size_t)str_find(pair, '='));
+		}
+		if (holds(n, pair, &which))
 			return false;
 	}
 	return any;
@@ -301,29 +303,42 @@ static bool field_is_fit(const struct config_placeholder *how, struct field f)
 	       strip_finds(&s, &one, &none);
 }
 
-static bool key_is_fit(const struct config_placeholder *how, struct str key)
+static bool key_is_fit(const struct placeholders *p, const struct config_placeholder *how,
+		       struct str key)
 {
+	size_t which;
 	struct strip s = {.query = str_from_c(how->query), .identities = !how->query};
 	struct url u = {.has_query = true, .query = key};
 	struct fields none = {0};
 
-	return key.n > 0 && strip_finds(&s, &none, &u);
+	return key.n > 0 && strip_finds(&s, &none, &u) &&
+	       !holds(placeholders_needles(p), key, &which);
 }
 
+/* Nothing that goes along with one may hold another. */
 static bool field_is_spot(const struct placeholders *p, const struct config_placeholder *how,
 			  struct str text, const struct field *f)
 {
+	const struct needles *n = placeholders_needles(p);
+	size_t which, quote = str_ends(f->value, STR("\"")) ? 1 : 0;
 	struct str pair;
 	char *mem = NULL;
 	bool user, fits = false;
 
+	if (holds(n, f->name, &which))
+		return false;
 	if (str_eq_nocase(f->name, STR("Authorization")) && swap_basic_pair(f->value, &mem, &pair))
-		fits = (how->places & PLACEHOLDER_IN_BASIC) && swap_is_pair(how, pair, text, &user);
+		fits = (how->places & PLACEHOLDER_IN_BASIC) &&
+		       swap_is_pair(how, pair, text, &user) &&
+		       !holds(n, user ? str_skip(pair, text.n) : str_head(pair, pair.n - text.n),
+			      &which);
 	free(mem);
 	if (fits || !(how->places & PLACEHOLDER_IN_HEADER) || !field_is_fit(how, *f))
 		return fits;
-	return swap_is_cookie(f) ? has_cookie(placeholders_needles(p), f->value, text)
-				 : is_plain_value(f->value, text);
+	if (swap_is_cookie(f))
+		return has_cookie(n, f->value, text);
+	return is_plain_value(f->value, text) &&
+	       !holds(n, str_head(f->value, f->value.n - text.n - quote), &which);
 }
 
 /* ---- taking out ---- */
@@ -368,8 +383,8 @@ static bool decodes_to(struct str s, struct str text)
 
 /* Pairs end at `;` as well, as in strip.c: which of the two it was stays with the pair behind it.
  */
-static int take_query(const struct config_placeholder *how, struct str text, struct url *u,
-		      struct swap *ret, struct err *e)
+static int take_query(const struct placeholders *p, const struct config_placeholder *how,
+		      struct str text, struct url *u, struct swap *ret, struct err *e)
 {
 	struct str q = u->query;
 	size_t kept = 0, at = 0, spots = 0;
@@ -386,7 +401,7 @@ static int take_query(const struct config_placeholder *how, struct str text, str
 		while (key_n < pair.n && pair.p[key_n] != '=')
 			key_n++;
 		key = str_head(pair, key_n);
-		if (decodes_to(str_skip(pair, key_n + 1), text) && key_is_fit(how, key)) {
+		if (decodes_to(str_skip(pair, key_n + 1), text) && key_is_fit(p, how, key)) {
 			if (spots++ == SPOTS_MAX)
 				return too_many(e);
 			strbuf_add(&ret->keys, key);
@@ -470,7 +485,7 @@ int swap_take(const struct placeholders *p, const struct config_credential *c, s
 	if (take_fields(p, how, text, client, r, ret, e) < 0)
 		return -1;
 	if ((how->places & PLACEHOLDER_IN_QUERY) && r->url.has_query && r->url.query.n > 0 &&
-	    take_query(how, text, &r->url, ret, e) < 0)
+	    take_query(p, how, text, &r->url, ret, e) < 0)
 		return -1;
 	if (take_path(p, how, text, r, ret, e) < 0 || check_rest(p, r, e) < 0)
 		return -1;

@@ -28,6 +28,7 @@ fuzz-regress: fuzz-build
 
 # What a target links besides itself: its layer and those below; the log reader alone out of cli.
 FUZZ_LINK_log := $(BUILD)/proxy/cli/log.o $(call libs,logging)
+FUZZ_LINK_placeholder := $(call libs,credentials)
 
 .SECONDEXPANSION:
 fuzz-targets: $(FUZZ:%=$(BUILD)/fuzz/%)
