@@ -2,6 +2,7 @@
 question, and one `stile serve`. All of it in a network namespace of its own, in which every address of
 the world leads back to that origin: whatever stile lets out is seen, and nothing leaves the machine."""
 
+import base64
 import ctypes
 import fcntl
 import json
@@ -285,7 +286,20 @@ class Stack:
     def values(self) -> dict:
         return {"http": self.origin.http, "tls": self.tls, "dir": self.folder, "dns": self.world.dns_port,
                 "proxy": self.ports[0], "proxy2": self.ports[1], "secret": self.secret,
-                "origin_ca": self.world.folder / "pki" / "ca.pem"}
+                "origin_ca": self.world.folder / "pki" / "ca.pem", **self.fakes()}
+
+    def fakes(self) -> dict:
+        """The placeholder, if the set-up makes one: as it is, percent-encoded, in a Basic pair, in chunks that cut it."""
+        try:
+            fake = (self.folder / "fake").read_text()
+        except FileNotFoundError:
+            return {}
+        a, b = fake[:9], fake[9:]
+        return {"fake": fake, "fake_escaped": "".join(f"%{ord(c):02x}" for c in fake),
+                "fake_twice": "".join(f"%25{ord(c):02X}" for c in fake),
+                "fake_pair": base64.b64encode(f"x-access-token:{fake}".encode()).decode(),
+                "secret_pair": base64.b64encode(f"x-access-token:{self.secret}".encode()).decode(),
+                "fake_chunks": f"{len(a):x}\r\n{a}\r\n1\r\n{b[0]}\r\n{len(b) - 1:x}\r\n{b[1:]}\r\n0\r\n\r\n"}
 
     def write(self, name: str) -> None:
         new = self.config.with_suffix(".new")
