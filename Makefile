@@ -99,6 +99,7 @@ help:
 	@echo "make replay     scenarios over a fake network, clock and log (R=NAME picks some)"
 	@echo "make replay-torture  each scenario again for each allocation, which then fails"
 	@echo "make soak MINUTES=10  mixed traffic and faults for so long; SAN=asan or tsan"
+	@echo "make vault      a real Vault, built (long) and asked by its tests"
 	@echo "make bench      against other proxies (installs them); BENCH=\"--quick j k\": short, some rows"
 	@echo "make lint       clang-format, clang-tidy, cppcheck, layers, banned functions"
 	@echo "make strace     the system calls of one forwarded request"
@@ -145,6 +146,7 @@ bench: test-deps all
 -include tests/replay/replay.mk
 -include tests/soak/soak.mk
 -include tests/torture/torture.mk
+-include tests/vault/vault.mk
 
 .PHONY: strace
 strace: test-deps all

@@ -47,6 +47,7 @@ static void on_conn_free(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int idx, l
 	if (!conn)
 		return;
 	X509_free(conn->bad);
+	client_cert_unref(conn->show);
 	trust_unref(conn->trust);
 	free(conn);
 }
@@ -95,6 +96,44 @@ static int on_client_cert(SSL *ssl, X509 **cert, EVP_PKEY **key)
 	if (conn)
 		conn->asked_for_cert = true;
 	return 0;
+}
+
+/* The origin asks for a certificate: we have one, for an origin that was verified. OpenSSL calls it
+ * behind that anyway, in TLS 1.3 too, where the question comes first (RFC 8446 section 4.3.2). */
+static int on_cert_wanted(SSL *ssl, void *arg)
+{
+	struct trust_conn *conn = trust_conn_of(ssl);
+
+	(void)arg;
+	if (!conn || !conn->show)
+		return 1;
+	conn->asked_for_cert = true;
+	if (!SSL_get0_peer_certificate(ssl) || SSL_get_verify_result(ssl) != X509_V_OK ||
+	    client_cert_use(conn->show, ssl) < 0)
+		return 0;
+	conn->shown = true;
+	return 1;
+}
+
+void trust_client_show(SSL *ssl, struct client_cert *c)
+{
+	struct trust_conn *conn = trust_conn_of(ssl);
+
+	client_cert_unref(conn->show);
+	conn->show = client_cert_ref(c);
+	SSL_set_cert_cb(ssl, on_cert_wanted, NULL);
+}
+
+void trust_client_shown(SSL *ssl)
+{
+	struct trust_conn *conn = trust_conn_of(ssl);
+
+	if (!conn || !conn->show)
+		return;
+	SSL_set_cert_cb(ssl, NULL, NULL);
+	SSL_certs_clear(ssl);
+	client_cert_unref(conn->show);
+	conn->show = NULL;
 }
 
 /* Returns 1 if it keeps the session. */

@@ -8,6 +8,7 @@
 
 #include <openssl/ssl.h>
 
+#include "certs/client_cert.h"
 #include "logging/err.h"
 #include "logging/str.h"
 #include "logging/strbuf.h"
@@ -26,6 +27,13 @@ void trust_unref(struct trust *t);
 int trust_client_new(struct trust *t, const char *host, const unsigned char *ip, size_t ip_len,
 		     struct str alpn, struct str session_key, SSL **ret,
 		     struct err *e) ATTR_NODISCARD;
+
+/* Before the handshake: c (a reference is taken) is shown if the origin asks for a certificate, and
+ * not before its own has been verified. session_key of that SSL must hold client_cert_id: a session
+ * is as good as the certificate. */
+void trust_client_show(SSL *ssl, struct client_cert *c);
+/* After the handshake: the key is of no more use, and the SSL lets go of it. */
+void trust_client_shown(SSL *ssl);
 
 /* After a failed handshake on such an SSL (call at once: reads OpenSSL's queue): fills e with
  * REASON_UPSTREAM_UNTRUSTED (expired, not yet valid, wrong name with the names it has, unknown

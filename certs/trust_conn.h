@@ -16,12 +16,14 @@
 struct trust_conn {
 	/* counted */
 	struct trust *trust;
-	X509 *bad; /* the certificate at fault, NULL without a fault */
+	X509 *bad;		  /* the certificate at fault, NULL without a fault */
+	struct client_cert *show; /* NULL: none is shown */
 	/* plain */
 	int error;   /* X509_V_..., X509_V_OK without a fault */
 	int depth;   /* of bad: 0 is the origin's own */
 	int chain_n; /* certificates that the origin sent */
 	bool asked_for_cert;
+	bool shown;			 /* it was handed to OpenSSL, to be shown */
 	char host[LIMIT_HOST_BYTES + 1]; /* or the address in text, for messages */
 	size_t key_len;
 	char key[]; /* of the session cache; empty: this connection keeps no session */

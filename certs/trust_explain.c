@@ -224,6 +224,13 @@ static bool is_cert_alert(int alert)
 	}
 }
 
+/* And those with which they answer one that was shown. */
+static bool is_shown_alert(int alert)
+{
+	return alert == SSL_AD_CERTIFICATE_EXPIRED || alert == SSL_AD_CERTIFICATE_REVOKED ||
+	       alert == SSL_AD_DECRYPT_ERROR;
+}
+
 static bool wants_cert(const SSL *ssl, const struct trust_conn *conn, unsigned long code)
 {
 	int reason = ERR_GET_REASON(code);
@@ -231,7 +238,8 @@ static bool wants_cert(const SSL *ssl, const struct trust_conn *conn, unsigned l
 	if (!conn->asked_for_cert)
 		return false;
 	if (code && ERR_GET_LIB(code) == ERR_LIB_SSL && reason >= ALERT_OFFSET)
-		return is_cert_alert(reason - ALERT_OFFSET);
+		return is_cert_alert(reason - ALERT_OFFSET) ||
+		       (conn->shown && is_shown_alert(reason - ALERT_OFFSET));
 	/* Some servers just hang up. Once the handshake is done that would be a guess. */
 	return !SSL_is_init_finished(ssl) && (code == 0 || ERR_SYSTEM_ERROR(code) ||
 					      reason == SSL_R_UNEXPECTED_EOF_WHILE_READING);
@@ -259,6 +267,23 @@ static int explain_failed(const char *host, unsigned long code, struct err *e)
 	return tls_err(e, REASON_UPSTREAM_TLS_FAILED, "TLS with %s failed", host);
 }
 
+static int explain_wanted(const struct trust_conn *conn, unsigned long code, struct err *e)
+{
+	int alert = ERR_GET_REASON(code) - ALERT_OFFSET;
+
+	if (conn->shown)
+		return err_reason(
+			e, REASON_UPSTREAM_WANTS_CERT,
+			"%s does not take the client certificate of the rule's credential%s%s",
+			conn->host, code && alert > 0 ? ": " : "",
+			code && alert > 0 ? SSL_alert_desc_string_long(alert) : "");
+	return err_reason(e, REASON_UPSTREAM_WANTS_CERT,
+			  "%s asks for a client certificate, and the rule has none to show (name a "
+			  "credential `as: mtls`, or set `tls: passthrough`, so that the client "
+			  "shows its own)",
+			  conn->host);
+}
+
 int trust_explain(SSL *ssl, struct err *e)
 {
 	struct trust_conn *conn = trust_conn_of(ssl);
@@ -274,12 +299,7 @@ int trust_explain(SSL *ssl, struct err *e)
 	}
 	if (wants_cert(ssl, conn, code)) {
 		ERR_clear_error();
-		return err_reason(
-			e, REASON_UPSTREAM_WANTS_CERT,
-			"%s asks for a client certificate, and an intercepted connection has "
-			"none to show (set `tls: passthrough` on the rule, so that the client "
-			"shows its own)",
-			conn->host);
+		return explain_wanted(conn, code, e);
 	}
 	return explain_failed(conn->host, code, e);
 }

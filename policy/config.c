@@ -42,6 +42,7 @@ static void free_credentials(struct config *c)
 		free(c->credentials[i].name);
 		free(c->credentials[i].from);
 		free(c->credentials[i].as_name);
+		free(c->credentials[i].key_file);
 		for (size_t n = 0; n < c->credentials[i].args_n; n++)
 			free(c->credentials[i].args[n]);
 		free(c->credentials[i].args);
@@ -157,6 +158,8 @@ const char *config_credential_file(const struct config_credential *c, size_t n)
 
 	if (first && n-- == 0)
 		return first;
+	if (c->key_file && n-- == 0)
+		return c->key_file;
 	for (size_t i = 0; i < c->params_n; i++)
 		if (c->params[i].kind == PARAM_FILE && n-- == 0)
 			return c->params[i].text;

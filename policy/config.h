@@ -144,7 +144,8 @@ enum credential_as {
 	CREDENTIAL_AS_HEADER,
 	CREDENTIAL_AS_QUERY,
 	CREDENTIAL_AS_COOKIE,
-	CREDENTIAL_AS_PLACEHOLDER
+	CREDENTIAL_AS_PLACEHOLDER,
+	CREDENTIAL_AS_MTLS, /* a client certificate in the TLS towards the origin */
 };
 
 /* Where a placeholder is swapped for the value. */
@@ -176,6 +177,8 @@ struct config_credential {
 	/* owned */
 	char *name;
 	char *from;	/* path, variable, program or endpoint, for messages too */
+	char *key_file; /* FROM_FILE: the other one of a certificate and its key; NULL: there is
+			 * none */
 	char *as_name;	/* header, query key or cookie; NULL otherwise */
 	char *username; /* AS_BASIC: `as: {basic: USER}`; NULL: the secret is "user:password" */
 	char **args;	/* FROM_EXEC: the program's arguments, without itself */

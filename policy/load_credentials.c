@@ -144,7 +144,9 @@ static void read_as_map(struct loader *l, const struct yaml_node *node, struct c
 
 static void read_as(struct loader *l, const struct yaml_node *node, struct config_credential *c)
 {
-	static const char *const words[] = {"bearer", "basic"};
+	static const char *const words[] = {"bearer", "basic", "mtls"};
+	static const enum credential_as means[] = {CREDENTIAL_AS_BEARER, CREDENTIAL_AS_BASIC,
+						   CREDENTIAL_AS_MTLS};
 	size_t which;
 
 	if (node->kind == YAML_MAP) {
@@ -160,10 +162,27 @@ static void read_as(struct loader *l, const struct yaml_node *node, struct confi
 		return;
 	}
 	if (load_word(l, node, "`as`", words, ARRAY_LEN(words), &which) == 0)
-		c->as = which == 0 ? CREDENTIAL_AS_BEARER : CREDENTIAL_AS_BASIC;
+		c->as = means[which];
 }
 
 /* ---- the whole ---- */
+
+/* A certificate with its key is nothing that an endpoint for tokens hands out. */
+static void check_mtls(struct loader *l, const struct yaml_node *key,
+		       const struct config_credential *c, const char *what)
+{
+	bool may = c->source == CREDENTIAL_FROM_FILE || c->source == CREDENTIAL_FROM_ENV ||
+		   c->source == CREDENTIAL_FROM_EXEC || c->source == CREDENTIAL_FROM_VAULT;
+
+	if (c->key_file && c->as != CREDENTIAL_AS_MTLS)
+		fault_add(l->f, key->line, key->col,
+			  "%s: {cert: ..., key: ...} is for `as: mtls` (name one file)", what);
+	if (c->as == CREDENTIAL_AS_MTLS && !may)
+		fault_add(l->f, key->line, key->col,
+			  "%s: `as: mtls` takes a certificate and its key, from `file`, `env`, "
+			  "`exec` or `vault`",
+			  what);
+}
 
 static void read_credential(struct loader *l, const struct yaml_node *key,
 			    const struct yaml_node *node)
@@ -189,6 +208,8 @@ static void read_credential(struct loader *l, const struct yaml_node *key,
 		load_source_ttl(l, &v, c);
 	if (section_value(&v, KEY_CREDENTIAL_AS))
 		read_as(l, section_value(&v, KEY_CREDENTIAL_AS), c);
+	if (section_value(&v, KEY_CREDENTIAL_AS) && section_value(&v, KEY_CREDENTIAL_FROM))
+		check_mtls(l, key, c, what);
 	if (c->source == CREDENTIAL_FROM_VAULT && section_value(&v, KEY_CREDENTIAL_AS))
 		load_vault_as(l, section_key(&v, KEY_CREDENTIAL_AS), c);
 	if ((!section_value(&v, KEY_CREDENTIAL_FROM) || !section_value(&v, KEY_CREDENTIAL_AS)) &&

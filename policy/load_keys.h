@@ -104,6 +104,8 @@
 	X(CLUSTER, NAMESPACE, "namespace")                                                         \
 	X(CLUSTER, SERVICE_ACCOUNT, "service_account")                                             \
 	X(CLUSTER, LIFETIME, "lifetime")                                                           \
+	X(PAIR, CERT, "cert")                                                                      \
+	X(PAIR, KEY, "key")                                                                        \
 	X(SECRET, FILE, "file")                                                                    \
 	X(SECRET, ENV, "env")                                                                      \
 	X(AS, BASIC, "basic")                                                                      \
@@ -167,6 +169,7 @@
 #define SECTION_PREFIX_GITHUB_APP "credentials.<name>.from.github_app."
 #define SECTION_PREFIX_GCP	  "credentials.<name>.from.gcp."
 #define SECTION_PREFIX_CLUSTER	  "credentials.<name>.from.kubernetes."
+#define SECTION_PREFIX_PAIR	  "credentials.<name>.from.file."
 /* Wherever a source is told of a secret, such as client_secret. */
 #define SECTION_PREFIX_SECRET	   "credentials.<name>.from.<kind>.<secret>."
 #define SECTION_PREFIX_AS	   "credentials.<name>.as."
@@ -193,6 +196,7 @@ enum section {
 	SECTION_GCP,
 	SECTION_CLUSTER,
 	SECTION_KUBERNETES,
+	SECTION_PAIR,
 	SECTION_SECRET,
 	SECTION_AS,
 	SECTION_PLACEHOLDER,

@@ -12,6 +12,28 @@
 #define SECOND_MS 1000ULL
 #define DAY_MS	  (24 * 3600 * SECOND_MS)
 
+/* A client certificate, and its key in a file of its own. */
+static void read_pair(struct loader *l, const struct yaml_node *node, struct config_credential *c)
+{
+	const struct yaml_node *cert, *key;
+	struct section_values v;
+	struct str s;
+
+	section_read(node, SECTION_PAIR, &v, l->f);
+	cert = section_value(&v, KEY_PAIR_CERT);
+	key = section_value(&v, KEY_PAIR_KEY);
+	if (!cert || !key) {
+		if (!v.has_unknown && !l->partial)
+			fault_add(l->f, node->line, node->col,
+				  "`file` is a path, or {cert: PATH, key: PATH} for `as: mtls`");
+		return;
+	}
+	if (load_text(l, cert, "`cert`", &s) == 0)
+		c->from = load_path(l, cert, s);
+	if (load_text(l, key, "`key`", &s) == 0)
+		c->key_file = load_path(l, key, s);
+}
+
 static void read_file(struct loader *l, const struct yaml_node *node, struct config_credential *c)
 {
 	struct str s;
@@ -437,6 +459,16 @@ static void check_metadata(struct loader *l, const struct yaml_node *node,
 		  "beside the kind)");
 }
 
+static void read_file_or_pair(struct loader *l, const struct yaml_node *node,
+			      struct config_credential *c)
+{
+	c->source = CREDENTIAL_FROM_FILE;
+	if (node->kind == YAML_MAP)
+		read_pair(l, node, c);
+	else
+		read_file(l, node, c);
+}
+
 void load_source(struct loader *l, const struct yaml_node *node, struct config_credential *c)
 {
 	static const struct {
@@ -444,7 +476,7 @@ void load_source(struct loader *l, const struct yaml_node *node, struct config_c
 		void (*read)(struct loader *l, const struct yaml_node *node,
 			     struct config_credential *c);
 	} readers[] = {
-		{KEY_FROM_FILE, read_file},
+		{KEY_FROM_FILE, read_file_or_pair},
 		{KEY_FROM_ENV, read_env},
 		{KEY_FROM_EXEC, read_exec},
 		{KEY_FROM_VAULT, load_vault},

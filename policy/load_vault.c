@@ -199,7 +199,9 @@ void load_vault(struct loader *l, const struct yaml_node *node, struct config_cr
 void load_vault_as(struct loader *l, const struct yaml_node *node,
 		   const struct config_credential *c)
 {
-	if (config_param(c, PARAM_VAULT_FIELD_2) && (c->as != CREDENTIAL_AS_BASIC || c->username))
+	if (config_param(c, PARAM_VAULT_FIELD_2) && c->as != CREDENTIAL_AS_MTLS &&
+	    (c->as != CREDENTIAL_AS_BASIC || c->username))
 		fault_add(l->f, node->line, node->col,
-			  "`field` of two names is user and password, for `as: basic` (name one)");
+			  "`field` of two names is user and password, for `as: basic`, or a "
+			  "certificate and its key, for `as: mtls` (name one)");
 }

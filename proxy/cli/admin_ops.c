@@ -258,6 +258,7 @@ static const char *as_word(enum credential_as as)
 	case CREDENTIAL_AS_QUERY: return "query";
 	case CREDENTIAL_AS_COOKIE: return "cookie";
 	case CREDENTIAL_AS_PLACEHOLDER: return "placeholder";
+	case CREDENTIAL_AS_MTLS: return "mtls";
 	}
 	return "?";
 }

@@ -78,6 +78,7 @@ static void print_credential(const struct config *c, const char *name)
 	case CREDENTIAL_AS_QUERY: (void)printf("as the query key %s\n", k->as_name); break;
 	case CREDENTIAL_AS_COOKIE: (void)printf("as the cookie %s\n", k->as_name); break;
 	case CREDENTIAL_AS_PLACEHOLDER: print_placeholder(k->placeholder); break;
+	case CREDENTIAL_AS_MTLS: (void)printf("as a client certificate in TLS\n"); break;
 	}
 }
 

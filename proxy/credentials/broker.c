@@ -156,7 +156,7 @@ static void on_result(void *arg, struct secret *value, int64_t said_us, const st
 
 	if (!value) {
 		fail(k, why);
-	} else if (secret_check(value, &e) < 0 || life_of(k, said_us, &life_us, &e) < 0) {
+	} else if (secret_check_as(k->c, value, &e) < 0 || life_of(k, said_us, &life_us, &e) < 0) {
 		secret_unref(value);
 		fail(k, &e);
 	} else {
@@ -324,9 +324,10 @@ static int make_key(struct kept *k)
 	struct strbuf b;
 
 	strbuf_init(&b, LIMIT_CONFIG_BYTES);
-	strbuf_addf(&b, "%d %zu:%s %zu:%s %llu %llu", (int)c->source, strlen(c->name), c->name,
-		    strlen(c->from), c->from, (unsigned long long)c->timeout_ms,
-		    (unsigned long long)c->ttl_ms);
+	/* A certificate is read out of a value when that comes. */
+	strbuf_addf(&b, "%d %d %zu:%s %zu:%s %llu %llu", (int)c->source,
+		    c->as == CREDENTIAL_AS_MTLS, strlen(c->name), c->name, strlen(c->from), c->from,
+		    (unsigned long long)c->timeout_ms, (unsigned long long)c->ttl_ms);
 	for (size_t i = 0; i < c->args_n; i++)
 		strbuf_addf(&b, " %zu:%s", strlen(c->args[i]), c->args[i]);
 	for (size_t i = 0; i < c->params_n; i++)

@@ -151,6 +151,7 @@ static int add(const struct config_credential *c, struct str v, struct injection
 	case CREDENTIAL_AS_QUERY: return add_query(c, v, ret, e);
 	case CREDENTIAL_AS_COOKIE: return add_cookie(c, v, ret, e);
 	case CREDENTIAL_AS_PLACEHOLDER: break; /* swap.h: where the client put it */
+	case CREDENTIAL_AS_MTLS: break;	       /* shown in the handshake: credential_get_cert */
 	}
 	return unusable(c, "it goes into an unknown place", e);
 }
@@ -183,6 +184,7 @@ static struct strip sought(const struct config_credential *c, bool identities)
 		s.field = str_from_c(c->placeholder->header);
 		s.query = str_from_c(c->placeholder->query);
 		break;
+	case CREDENTIAL_AS_MTLS: break;
 	}
 	return s;
 }

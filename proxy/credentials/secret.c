@@ -12,6 +12,7 @@
 
 #include <openssl/crypto.h>
 
+#include "certs/client_cert.h"
 #include "logging/limits.h"
 #include "proxy/credentials/redact.h"
 
@@ -87,13 +88,32 @@ struct str secret_value(const struct secret *s)
 	return str_from(s->value, s->n);
 }
 
-int secret_check(const struct secret *s, struct err *e)
+static int check_size(const struct secret *s, struct err *e)
 {
 	if (s->n == 0)
 		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "it is empty");
 	if (s->n > LIMIT_SECRET_BYTES)
 		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "it is larger than %d bytes",
 				  LIMIT_SECRET_BYTES);
+	return 0;
+}
+
+int secret_check_as(const struct config_credential *c, const struct secret *s, struct err *e)
+{
+	struct client_cert *cert = NULL;
+
+	if (c->as != CREDENTIAL_AS_MTLS)
+		return secret_check(s, e);
+	if (check_size(s, e) < 0 || client_cert_new(secret_value(s), &cert, e) < 0)
+		return -1;
+	client_cert_unref(cert);
+	return 0;
+}
+
+int secret_check(const struct secret *s, struct err *e)
+{
+	if (check_size(s, e) < 0)
+		return -1;
 	for (size_t i = 0; i < s->n; i++) {
 		unsigned char c = (unsigned char)s->value[i];
 

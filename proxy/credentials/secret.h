@@ -21,5 +21,9 @@ void secret_set_redactor(struct secret *s, struct redactor *r);
  * (it could split a head: RFC 9110 section 5.5). The text says what is wrong, never with the value.
  */
 int secret_check(const struct secret *s, struct err *e) ATTR_NODISCARD;
+/* The same for a value of c: what is shown in a TLS handshake has several lines, and must be a
+ * certificate with its key. */
+int secret_check_as(const struct config_credential *c, const struct secret *s,
+		    struct err *e) ATTR_NODISCARD;
 
 #endif

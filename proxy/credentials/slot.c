@@ -6,6 +6,7 @@
 #include "proxy/credentials/slot.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -21,11 +22,12 @@ struct slot {
 	/* borrowed */
 	const struct config_credential *c;
 	/* under the lock */
-	struct secret *current; /* counted; NULL: unavailable */
-	int64_t ends_us;	/* 0: it does not */
-	int64_t given_us;	/* when the source last gave a value */
-	int64_t next_us;	/* when it is asked again; 0: not known */
-	int64_t used_us;	/* 0: never */
+	struct secret *current;	  /* counted; NULL: unavailable */
+	struct client_cert *cert; /* counted; of current, if that is one */
+	int64_t ends_us;	  /* 0: it does not */
+	int64_t given_us;	  /* when the source last gave a value */
+	int64_t next_us;	  /* when it is asked again; 0: not known */
+	int64_t used_us;	  /* 0: never */
 	uint64_t uses;
 	char why[ERR_TEXT_MAX];
 	unsigned refs;
@@ -81,6 +83,7 @@ bool slot_unref(struct slot *s)
 	if (!last)
 		return false;
 	secret_unref(s->current);
+	client_cert_unref(s->cert);
 	pthread_cond_destroy(&s->tried_cond);
 	pthread_mutex_destroy(&s->lock);
 	free(s);
@@ -95,8 +98,14 @@ static bool has_ended(const struct slot *s)
 /* What the operator hears of it. */
 enum news { NEWS_NONE, NEWS_LOST, NEWS_KEPT, NEWS_NEW, NEWS_BACK };
 
-static enum news put(struct slot *s, struct secret *value, int64_t life_us, bool keep,
-		     const struct err *why, struct secret **ret_old)
+/* What is no more: freed when the lock is not held. */
+struct gone {
+	struct secret *value;
+	struct client_cert *cert;
+};
+
+static enum news put(struct slot *s, struct secret *value, struct client_cert *cert,
+		     int64_t life_us, bool keep, const struct err *why, struct gone *ret_old)
 {
 	bool was_tried = s->tried, had = s->current && !has_ended(s);
 	struct secret *old = s->current;
@@ -110,19 +119,21 @@ static enum news put(struct slot *s, struct secret *value, int64_t life_us, bool
 		memcpy(s->why, why->text, sizeof(s->why));
 		if (had && keep)
 			return same ? NEWS_NONE : NEWS_KEPT;
-		*ret_old = old;
+		*ret_old = (struct gone){old, s->cert};
 		s->current = NULL;
+		s->cert = NULL;
 		return old || !same ? NEWS_LOST : NEWS_NONE;
 	}
 	s->why[0] = '\0';
 	s->given_us = clock_us();
 	s->ends_us = life_us ? s->given_us + life_us : 0;
 	if (old && str_eq(secret_value(value), secret_value(old))) {
-		*ret_old = value;
+		*ret_old = (struct gone){value, cert};
 		return had ? NEWS_NONE : NEWS_BACK;
 	}
-	*ret_old = old;
+	*ret_old = (struct gone){old, s->cert};
 	s->current = value;
+	s->cert = cert;
 	return !was_tried ? NEWS_NONE : had ? NEWS_NEW : NEWS_BACK;
 }
 
@@ -139,20 +150,46 @@ static struct secret *make_searchable(const struct slot *s, struct secret *value
 	return value;
 }
 
+/* The certificate that *value is, and no life beyond its own. -1: it is none, and *value is gone.
+ */
+static int read_cert(struct secret **value, int64_t *life_us, struct client_cert **ret,
+		     struct err *e)
+{
+	int64_t left_us;
+
+	if (client_cert_new(secret_value(*value), ret, e) < 0) {
+		secret_unref(*value);
+		*value = NULL;
+		return -1;
+	}
+	left_us = client_cert_left_us(*ret);
+	if (*life_us == 0 || left_us < *life_us)
+		*life_us = left_us > 0 ? left_us : 1;
+	return 0;
+}
+
 void slot_put(struct slot *s, struct secret *value, int64_t life_us, bool keep,
 	      const struct err *why)
 {
-	struct secret *old = NULL;
+	struct client_cert *cert = NULL;
+	struct gone old = {0};
 	struct err e = ERR_INIT;
 	int64_t left_us;
 	enum news news;
 	bool unsearched;
 
-	if (value && !(value = make_searchable(s, value, &e)))
+	/* A certificate is in no answer: it was shown in the handshake. */
+	if (value && s->c->as == CREDENTIAL_AS_MTLS) {
+		if (read_cert(&value, &life_us, &cert, &e) < 0) {
+			why = &e;
+			keep = false;
+		}
+	} else if (value && !(value = make_searchable(s, value, &e))) {
 		why = &e;
+	}
 	pthread_mutex_lock(&s->lock);
-	news = put(s, value, life_us, keep, why, &old);
-	unsearched = value && s->current == value && !secret_redactor(value);
+	news = put(s, value, cert, life_us, keep, why, &old);
+	unsearched = value && !cert && s->current == value && !secret_redactor(value);
 	left_us = s->ends_us ? s->ends_us - clock_us() : 0;
 	pthread_mutex_unlock(&s->lock);
 	switch (news) {
@@ -173,24 +210,56 @@ void slot_put(struct slot *s, struct secret *value, int64_t life_us, bool keep,
 		log_warn("credential %s: its value is shorter than %d bytes, so answers are not "
 			 "searched for it",
 			 s->c->name, LIMIT_REDACT_MIN);
-	secret_unref(old);
+	secret_unref(old.value);
+	client_cert_unref(old.cert);
+}
+
+/* Under the lock: why there is no value. */
+static void say_why(const struct slot *s, char *why, size_t size)
+{
+	const char *text = s->why[0]   ? s->why
+			   : !s->tried ? "its source has not answered yet"
+			   : s->current && s->c->as == CREDENTIAL_AS_MTLS
+				   ? "its certificate has expired, "
+				     "and no new one has come yet"
+				   : "its value has ended, and no "
+				     "new one has come yet";
+
+	snprintf(why, size, "%s", text);
 }
 
 int slot_get(struct slot *s, struct secret **ret, struct err *e)
 {
-	char why[ERR_TEXT_MAX] = "its value has ended, and no new one has come yet";
 	struct secret *found = NULL;
+	char why[ERR_TEXT_MAX];
 
 	pthread_mutex_lock(&s->lock);
 	if (s->current && !has_ended(s)) {
 		found = secret_ref(s->current);
 		s->uses++;
 		s->used_us = clock_us();
-	} else if (s->why[0]) {
-		memcpy(why, s->why, sizeof(why));
-	} else if (!s->tried) {
-		memcpy(why, "its source has not answered yet",
-		       sizeof("its source has not answered yet"));
+	} else {
+		say_why(s, why, sizeof(why));
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (!found)
+		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "%s", why);
+	*ret = found;
+	return 0;
+}
+
+int slot_get_cert(struct slot *s, struct client_cert **ret, struct err *e)
+{
+	struct client_cert *found = NULL;
+	char why[ERR_TEXT_MAX];
+
+	pthread_mutex_lock(&s->lock);
+	if (s->cert && !has_ended(s)) {
+		found = client_cert_ref(s->cert);
+		s->uses++;
+		s->used_us = clock_us();
+	} else {
+		say_why(s, why, sizeof(why));
 	}
 	pthread_mutex_unlock(&s->lock);
 	if (!found)

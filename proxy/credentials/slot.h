@@ -5,6 +5,7 @@
 #ifndef STILE_PROXY_CREDENTIALS_SLOT_H
 #define STILE_PROXY_CREDENTIALS_SLOT_H
 
+#include "certs/client_cert.h"
 #include "proxy/credentials/store.h"
 
 struct slot; /* counted; safe for threads */
@@ -17,11 +18,14 @@ bool slot_unref(struct slot *s);
 
 /* The outcome of a reading. value: taken over; NULL: there is none, because of *why. life_us: how
  * long it holds from now on, 0: without an end. A value that was there stays until its own end when
- * `keep` is set. Says on stderr what changed, never with a value. */
+ * `keep` is set. What goes into a handshake must be a certificate with its key, or is none, and
+ * ends when it expires. Says on stderr what changed, never with a value. */
 void slot_put(struct slot *s, struct secret *value, int64_t life_us, bool keep,
 	      const struct err *why);
 /* A reference to the value; -1: REASON_CREDENTIAL_UNAVAILABLE, without the credential's name. */
 int slot_get(struct slot *s, struct secret **ret, struct err *e) ATTR_NODISCARD;
+/* Of a credential `as: mtls`: the certificate that the value is. */
+int slot_get_cert(struct slot *s, struct client_cert **ret, struct err *e) ATTR_NODISCARD;
 /* Waits until something was put at all, at most ms. */
 void slot_await(struct slot *s, uint64_t ms);
 /* Is there a value that has not ended? */

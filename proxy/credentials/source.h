@@ -59,6 +59,7 @@ int jwt_mint_get(struct jwt_mint *m, struct secret *key, struct str sandbox, str
 
 /* A reference to what credential_env_capture took. */
 int source_env_read(const char *name, struct secret **ret, struct err *e) ATTR_NODISCARD;
+int source_env_read_lines(const char *name, struct secret **ret, struct err *e) ATTR_NODISCARD;
 
 /* ---- those that take time ---- */
 

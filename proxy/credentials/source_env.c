@@ -95,7 +95,7 @@ int credential_env_capture(const struct config *c, struct err *e)
 	return rc;
 }
 
-int source_env_read(const char *name, struct secret **ret, struct err *e)
+int source_env_read_lines(const char *name, struct secret **ret, struct err *e)
 {
 	struct captured *c;
 
@@ -105,8 +105,20 @@ int source_env_read(const char *name, struct secret **ret, struct err *e)
 	if (!c)
 		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE,
 				  "its variable was not in the environment when stile started");
-	if (secret_check(c->value, e) != 0)
-		return -1;
 	*ret = secret_ref(c->value);
+	return 0;
+}
+
+int source_env_read(const char *name, struct secret **ret, struct err *e)
+{
+	struct secret *s = NULL;
+
+	if (source_env_read_lines(name, &s, e) < 0)
+		return -1;
+	if (secret_check(s, e) < 0) {
+		secret_unref(s);
+		return -1;
+	}
+	*ret = s;
 	return 0;
 }

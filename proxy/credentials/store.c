@@ -26,7 +26,7 @@ struct entry {
 	/* owned */
 	struct jwt_mint *mint; /* NULL: the slot's value is the credential's */
 	/* the polling thread's own */
-	struct source_mark mark;
+	struct source_mark mark, key_mark;
 	bool mode_said;
 	bool holds;
 };
@@ -50,13 +50,52 @@ static bool reads_file(const struct config_credential *c)
 	       (c->source == CREDENTIAL_FROM_KUBERNETES && !broker_keeps(c));
 }
 
+/* One behind the other, as if they were one file. */
+static int read_pair(struct entry *en, struct secret **ret, struct err *e)
+{
+	struct secret *cert = NULL, *key = NULL, *both = NULL;
+	struct str a, b;
+	int rc = -1;
+
+	en->key_mark = (struct source_mark){0};
+	if (source_file_read_lines(en->c->from, &en->mark, &cert, e) < 0)
+		return -1;
+	if (source_file_read_lines(en->c->key_file, &en->key_mark, &key, e) < 0) {
+		(void)err_wrap(e, "`key`");
+		goto out;
+	}
+	a = secret_value(cert);
+	b = secret_value(key);
+	both = secret_new(a.n + b.n + 2);
+	if (!both) {
+		(void)err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "out of memory");
+		goto out;
+	}
+	memcpy(secret_room(both), a.p, a.n);
+	secret_room(both)[a.n] = '\n';
+	memcpy(secret_room(both) + a.n + 1, b.p, b.n);
+	secret_trim(both, a.n + 1 + b.n);
+	*ret = both;
+	rc = 0;
+out:
+	secret_unref(cert);
+	secret_unref(key);
+	return rc;
+}
+
 static int source_read(struct entry *en, struct secret **ret, int64_t *ret_life_us, struct err *e)
 {
+	bool lines = en->c->as == CREDENTIAL_AS_MTLS;
+
 	*ret_life_us = 0;
+	if (en->c->source == CREDENTIAL_FROM_FILE && en->c->key_file)
+		return read_pair(en, ret, e);
 	if (en->c->source == CREDENTIAL_FROM_FILE)
-		return source_file_read(en->c->from, &en->mark, ret, e);
+		return lines ? source_file_read_lines(en->c->from, &en->mark, ret, e)
+			     : source_file_read(en->c->from, &en->mark, ret, e);
 	if (en->c->source == CREDENTIAL_FROM_ENV)
-		return source_env_read(en->c->from, ret, e);
+		return lines ? source_env_read_lines(en->c->from, ret, e)
+			     : source_env_read(en->c->from, ret, e);
 	if (en->c->source == CREDENTIAL_FROM_JWT)
 		return source_jwt_read(en->c, &en->mark, ret, e);
 	if (en->c->source == CREDENTIAL_FROM_KUBERNETES)
@@ -66,13 +105,26 @@ static int source_read(struct entry *en, struct secret **ret, int64_t *ret_life_
 
 static void say_mode(struct entry *en)
 {
-	if (!reads_file(en->c) || !en->mark.set || en->mode_said)
+	/* Of a pair the key alone is a secret. */
+	const struct source_mark *mark = en->c->key_file ? &en->key_mark : &en->mark;
+
+	if (!reads_file(en->c) || !mark->set || en->mode_said)
 		return;
-	if (!(en->mark.mode & S_IROTH))
+	if (!(mark->mode & S_IROTH))
 		return;
 	en->mode_said = true;
 	log_warn("credential %s: %s can be read by every user (chmod o-r)", en->c->name,
-		 en->c->from);
+		 en->c->key_file ? en->c->key_file : en->c->from);
+}
+
+/* Whoever replaces a certificate and its key does so one after the other. For the moment in which
+ * they do not fit, while the files are that young, the pair at hand stays. */
+static bool is_half_replaced(const struct entry *en, const struct secret *fresh)
+{
+	if (!en->c->key_file || !fresh || (en->mark.settled && en->key_mark.settled) ||
+	    !slot_holds(en->slot))
+		return false;
+	return secret_check_as(en->c, fresh, NULL) < 0;
 }
 
 static void entry_read(struct entry *en)
@@ -81,8 +133,14 @@ static void entry_read(struct entry *en)
 	struct err e = ERR_INIT;
 	int64_t life_us;
 
-	en->holds = source_read(en, &fresh, &life_us, &e) == 0;
-	slot_put(en->slot, en->holds ? fresh : NULL, life_us, false, &e);
+	if (source_read(en, &fresh, &life_us, &e) < 0)
+		fresh = NULL;
+	if (is_half_replaced(en, fresh)) {
+		secret_unref(fresh);
+		return;
+	}
+	slot_put(en->slot, fresh, life_us, false, &e);
+	en->holds = slot_holds(en->slot);
 	say_mode(en);
 }
 
@@ -174,7 +232,8 @@ static bool entry_is_due(const struct entry *en)
 {
 	if (!reads_file(en->c))
 		return false;
-	return !en->holds || source_file_changed(en->c->from, &en->mark);
+	return !en->holds || !slot_holds(en->slot) || source_file_changed(en->c->from, &en->mark) ||
+	       (en->c->key_file && source_file_changed(en->c->key_file, &en->key_mark));
 }
 
 void credential_store_poll(struct credential_store *s)
@@ -199,20 +258,23 @@ static int entry_get(struct entry *en, struct str sandbox, struct secret **ret, 
 	return rc;
 }
 
-int credential_get(struct credential_store *s, const char *name, struct str sandbox,
-		   struct secret **ret, struct err *e)
+static struct entry *find(struct credential_store *s, const char *name)
 {
-	for (size_t i = 0; i < s->n; i++) {
-		struct entry *en = &s->entries[i];
+	for (size_t i = 0; i < s->n; i++)
+		if (strcmp(s->entries[i].c->name, name) == 0)
+			return &s->entries[i];
+	return NULL;
+}
 
-		if (strcmp(en->c->name, name) != 0)
-			continue;
-		if (entry_get(en, sandbox, ret, e) == 0)
-			return 0;
-		if (en->kept)
-			broker_nudge(en->kept);
-		return err_wrap(e, "credential %s is not available", name);
-	}
+static int unavailable(struct entry *en, const char *name, struct err *e)
+{
+	if (en->kept)
+		broker_nudge(en->kept);
+	return err_wrap(e, "credential %s is not available", name);
+}
+
+static int unknown(const char *name, struct err *e)
+{
 	return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE,
 			  "credential %s is not available: no such credential", name);
 }
@@ -242,4 +304,24 @@ void credential_store_carry(struct credential_store *s, struct credential_store 
 		    old->entries[k].slot != s->entries[i].slot)
 			slot_carry(s->entries[i].slot, old->entries[k].slot);
 	}
+}
+
+int credential_get(struct credential_store *s, const char *name, struct str sandbox,
+		   struct secret **ret, struct err *e)
+{
+	struct entry *en = find(s, name);
+
+	if (!en)
+		return unknown(name, e);
+	return entry_get(en, sandbox, ret, e) == 0 ? 0 : unavailable(en, name, e);
+}
+
+int credential_get_cert(struct credential_store *s, const char *name, struct client_cert **ret,
+			struct err *e)
+{
+	struct entry *en = find(s, name);
+
+	if (!en)
+		return unknown(name, e);
+	return slot_get_cert(en->slot, ret, e) == 0 ? 0 : unavailable(en, name, e);
 }

@@ -40,6 +40,10 @@ void credential_store_poll(struct credential_store *s);
  * character, too large). */
 int credential_get(struct credential_store *s, const char *name, struct str sandbox,
 		   struct secret **ret, struct err *e) ATTR_NODISCARD;
+/* The same of a credential `as: mtls`: what is shown in the handshake. */
+struct client_cert;
+int credential_get_cert(struct credential_store *s, const char *name, struct client_cert **ret,
+			struct err *e) ATTR_NODISCARD;
 /* How each is, in the order of their names: c, and what slot.h says of it. */
 struct slot_status;
 void credential_store_each(struct credential_store *s,

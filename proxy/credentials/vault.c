@@ -103,7 +103,7 @@ static int read_lease(const json_t *o, struct vault_secret *ret, struct err *e)
 {
 	const json_t *id = json_object_get(o, "lease_id");
 
-	if (!id || json_is_null(id) || json_string_length(id) == 0)
+	if (!id || json_is_null(id) || (json_is_string(id) && json_string_length(id) == 0))
 		return 0;
 	if (!json_is_string(id) || strlen(json_string_value(id)) != json_string_length(id) ||
 	    !is_lease(json_string_value(id)))

@@ -1,7 +1,7 @@
 /*
  * Idle upstream connections, kept for reuse by key. The key holds everything that must agree:
- * scheme, host, port, policy and its version, sandbox, the ranges under which the address was
- * judged. A kept connection that the origin closes, or on which it speaks unasked, is dropped at
+ * scheme, host, port, policy and its version, rule, sandbox, and the client certificate that the
+ * connection stands for. A kept connection that the origin closes, or on which it speaks unasked, is dropped at
  * once.
  */
 #ifndef STILE_PROXY_NET_POOL_H

@@ -160,6 +160,7 @@ static void free_exchange(void *obj)
 	struct exchange *x = obj;
 
 	snapshot_unref(x->snapshot);
+	client_cert_unref(x->cert);
 	injection_clear(&x->injection);
 	exchange_redact_free(x);
 	strbuf_clear(&x->same);
@@ -481,6 +482,7 @@ static bool dial(struct exchange *x)
 		return x->up;
 	timer_stop(&x->timer);
 	x->route.h1_only = x->h1_only;
+	x->route.cert = x->cert;
 	if (turn < 0 || route_connect(&x->route, x->request->url.scheme == SCHEME_HTTPS,
 				      x->identity.key, &e) < 0)
 		exchange_fail_with(x, &e);

@@ -87,6 +87,8 @@ static int add_credential(struct exchange *x, const struct config_credential *c,
 	if (!c || x->request->url.scheme != SCHEME_HTTPS)
 		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE,
 				  "credential %s cannot be used here", x->rule->credential);
+	if (c->as == CREDENTIAL_AS_MTLS)
+		return credential_get_cert(x->snapshot->credentials, c->name, &x->cert, e);
 	if (credential_get(x->snapshot->credentials, c->name, x->identity.sandbox, &s, e) < 0)
 		return -1;
 	r = exchange_redact_begin(x, s, e);
@@ -179,6 +181,12 @@ static int make_pool_key(struct exchange *x)
 	/* Everything under which the connection was judged: another sandbox, policy or rule finds
 	 * nothing here, so no identity and no address judgement is ever shared. */
 	strbuf_init(&b, 2048);
+	if (x->cert) {
+		/* And another certificate: that of before a rotation is another one. */
+		strbuf_addc(&b, '!');
+		strbuf_addu(&b, client_cert_id(x->cert));
+		strbuf_addc(&b, '|');
+	}
 	strbuf_adds(&b, scheme_word(u->scheme));
 	strbuf_addc(&b, '|');
 	strbuf_add(&b, host_str(&u->host));

@@ -20,8 +20,8 @@ struct exchange {
 	struct upstream *up;
 	struct route route;
 	struct injection injection;
-	struct body_swap *search; /* for placeholders in the body; NULL: none can be there */
-	struct ws_swap *ws;	  /* the same for a WebSocket; NULL: nothing of it is read */
+	struct body_swap *search;	/* for placeholders in the body; NULL: none can be there */
+	struct ws_swap *ws;		/* the same for a WebSocket; NULL: nothing of it is read */
 	struct exchange_redact *redact; /* NULL: nothing is looked for in the answer */
 	struct timer timer;
 	char *pool_key;
@@ -30,6 +30,7 @@ struct exchange {
 	struct stream *connected; /* between the route's end and the upstream's birth */
 	/* counted */
 	struct snapshot *snapshot;
+	struct client_cert *cert; /* what the origin is shown; NULL: none */
 	/* borrowed */
 	struct worker *worker;
 	struct exchange *next, *prev; /* worker->relays, in EXCHANGE_RELAY alone */

@@ -162,6 +162,7 @@ static void on_tls_event(void *arg, unsigned events)
 
 	if (events & STREAM_HANDSHAKED) {
 		r->tls_us = loop_clock_us(r->worker->loop) - r->at_us;
+		trust_client_shown(stream_ssl(r->stream));
 		connected(r, NULL);
 	} else if (events & (STREAM_ERROR | STREAM_EOF)) {
 		(void)trust_explain(stream_ssl(r->stream), &e);
@@ -178,6 +179,8 @@ static int start_tls(struct route *r, struct err *e)
 			     r->host->kind == HOST_IPV4 ? 4 : 16, r->h1_only ? ALPN_H1 : ALPN,
 			     str_from_c(r->session_key), &ssl, e) < 0)
 		return -1;
+	if (r->cert)
+		trust_client_show(ssl, r->cert);
 	r->at_us = loop_now_us(r->worker->loop);
 	stream_set_owner(r->stream, on_tls_event, r);
 	timer_arm(&r->timer, r->snapshot->config->limits.tls_ms);
@@ -242,12 +245,15 @@ static void on_dialled(void *arg, int fd, const struct ipaddr *addr, const struc
 	proceed(r);
 }
 
-/* A TLS session may be resumed only where the same sandbox would make the same connection. */
+/* A TLS session may be resumed only where the same sandbox would make the same connection, and show
+ * the same certificate: a resumed one stands for it. No host begins with that mark. */
 static int make_session_key(struct route *r, struct str sandbox)
 {
 	struct strbuf b;
 
 	strbuf_init(&b, 1024);
+	if (r->cert)
+		strbuf_addf(&b, "!%llu|", (unsigned long long)client_cert_id(r->cert));
 	strbuf_add(&b, host_str(r->host));
 	strbuf_addf(&b, ":%u|", r->port);
 	strbuf_add(&b, sandbox);

@@ -17,6 +17,7 @@ struct route {
 	struct snapshot *snapshot;
 	const struct rule *rule;
 	const struct host *host;
+	struct client_cert *cert; /* shown to the origin: set before route_connect; NULL: none */
 	/* owned */
 	struct resolve *question;
 	struct dial *dial;

@@ -286,7 +286,7 @@ class Stack:
     def values(self) -> dict:
         return {"http": self.origin.http, "tls": self.tls, "dir": self.folder, "dns": self.world.dns_port,
                 "proxy": self.ports[0], "proxy2": self.ports[1], "secret": self.secret,
-                "origin_ca": self.world.folder / "pki" / "ca.pem", **self.fakes()}
+                "pki": self.world.folder / "pki", "origin_ca": self.world.folder / "pki" / "ca.pem", **self.fakes()}
 
     def fakes(self) -> dict:
         """The placeholder, if the set-up makes one: as it is, percent-encoded, in a Basic pair, in chunks that cut it."""

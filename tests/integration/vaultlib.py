@@ -248,7 +248,7 @@ class Vault:
 
 
 class RealVault:
-    """The real one (see tests/vault/README.md): a KV engine of version 2 at secret/, one whose secrets have leases at
+    """The real one (tests/vault): a KV engine of version 2 at secret/, one whose secrets have leases at
     leased/, AppRole."""
 
     def __init__(self, pki: pathlib.Path):

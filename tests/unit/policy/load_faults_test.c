@@ -389,7 +389,7 @@ static void test_credentials(void **state)
 		{CRED("{from: {env: T}, as: baerer}"),
 		 {"3:39: `as`: unknown `baerer` (did you mean `bearer`?)"}},
 		{CRED("{from: {env: T}, as: digest}"),
-		 {"3:39: `as`: unknown `digest` (write bearer or basic)"}},
+		 {"3:39: `as`: unknown `digest` (write bearer, basic or mtls)"}},
 		{CRED("{from: {env: T}, as: header}"),
 		 {"3:39: `as: header` needs a name (write {header: NAME})"}},
 		{CRED("{from: {env: T}, as: [bearer]}"),
@@ -412,6 +412,24 @@ static void test_credentials(void **state)
 		{CRED("{from: {oauth2: {token_url: 'https://a.test/', grant: jwt_bearer}}, as: "
 		      "bearer}"),
 		 {"3:34: the grant `jwt_bearer` needs `assertion`"}},
+		{CRED("{from: {file: {cert: a}}, as: mtls}"),
+		 {"3:32: `file` is a path, or {cert: PATH, key: PATH} for `as: mtls`"}},
+		{CRED("{from: {file: {cert: a, kye: b}}, as: mtls}"),
+		 {"unknown key `kye` (did you mean `key`?)"}},
+		{CRED("{from: {oauth2: {token_url: 'https://a.test/', client_id: a, client_secret: "
+		      "{env: A}}}, as: mtls}"),
+		 {"3:15: credential `t`: `as: mtls` takes a certificate and its key, from `file`, "
+		  "`env`, `exec` or `vault`"}},
+		{CRED("{from: {file: {cert: a, key: b}}, as: bearer}"),
+		 {"3:15: credential `t`: {cert: ..., key: ...} is for `as: mtls` (name one file)"}},
+		{CRED("{from: {oauth2: {token_url: 'https://a.test/', client_id: a, client_secret: "
+		      "{file: "
+		      "{cert: a, key: b}}}}, as: bearer}"),
+		 {"`file` must be a single value, not a map"}},
+		{TOP "upstream: {proxy: {url: 'http://p.test:1', credential: t}}\ncredentials: {t: "
+		     "{from: {env: T}, as: mtls}}\n",
+		 {"a proxy takes a credential `as: basic` or `as: bearer`, and `t` goes into a TLS "
+		  "handshake"}},
 		{CRED("{from: {vault: {}}, as: bearer}"),
 		 {"3:33: `vault` needs `address`", "3:33: `vault` needs `field`",
 		  "3:33: `vault` needs `path`", "3:33: `vault` takes one of `token"}},
