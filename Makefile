@@ -8,7 +8,7 @@ BUILD   ?= build
 CC      ?= cc
 VERSION := 0.1.0
 
-PKGS     := libevent_core libevent_pthreads openssl yaml-0.1 libcares libnghttp2 jansson libpsl libseccomp zlib \
+PKGS     := libevent_core libevent_pthreads openssl yaml-0.1 libcares libnghttp2 jansson expat libpsl libseccomp zlib \
             libbrotlidec
 CPPFLAGS += -I. -D_GNU_SOURCE -DSTILE_VERSION='"$(VERSION)"'
 WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \

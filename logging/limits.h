@@ -203,6 +203,15 @@
 #define LIMIT_MS_CREDENTIAL_RETRY      1000
 #define LIMIT_MS_CREDENTIAL_RETRY_MOST 60000
 #define LIMIT_MS_CREDENTIAL_LIFE       2592000000LL /* 30 days: longer is no short life */
+/* AWS Signature Version 4. */
+#define LIMIT_SIGV4_SCOPE_WORD	64	 /* a service's or a region's name */
+#define LIMIT_SIGV4_KEYS	16	 /* derived keys kept, a worker */
+#define LIMIT_SIGV4_QUERY_PAIRS 1024	 /* of a query that is signed */
+#define LIMIT_SIGV4_BODY	16777216 /* a body that is held until its hash is known */
+#define LIMIT_SIGV4_BODIES	67108864 /* all of them, a worker */
+#define LIMIT_MS_AWS_STATIC	30000	 /* keys in files are read again within that */
+#define LIMIT_XML_DEPTH		16
+#define LIMIT_XML_ELEMENTS	256
 
 /* A credential's value that is looked for in answers. */
 #define LIMIT_REDACT_MIN     8	   /* a shorter one would be found everywhere, and is not */

@@ -18,6 +18,7 @@
 	X(POLICY_REVOKED, "policy_revoked", 403, "http_request_denied")                            \
 	X(CLIENT_CREDENTIAL, "client_credential", 403, "http_request_denied")                      \
 	X(PLACEHOLDER_MISUSED, "placeholder_misused", 403, "http_request_denied")                  \
+	X(UNSIGNABLE, "unsignable", 403, "http_request_denied")                                    \
 	X(TOKEN_REQUIRED, "token_required", 407, "http_request_denied")                            \
 	X(TOKEN_INVALID, "token_invalid", 407, "http_request_denied")                              \
 	X(TOKEN_EXPIRED, "token_expired", 407, "http_request_denied")                              \

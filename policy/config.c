@@ -52,6 +52,8 @@ static void free_credentials(struct config *c)
 		free(c->credentials[i].ranges);
 		free(c->credentials[i].username);
 		free_placeholder(c->credentials[i].placeholder);
+		free(c->credentials[i].service);
+		free(c->credentials[i].region);
 	}
 	free(c->credentials);
 }

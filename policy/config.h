@@ -72,6 +72,7 @@ enum credential_source {
 	CREDENTIAL_FROM_GITHUB_APP,
 	CREDENTIAL_FROM_GCP,
 	CREDENTIAL_FROM_KUBERNETES,
+	CREDENTIAL_FROM_AWS,
 };
 
 /* What a source that has a map of its own is told, one of `from.<kind>.<key>`. */
@@ -122,6 +123,21 @@ enum config_param_key {
 	PARAM_CA,
 	PARAM_NAMESPACE,
 	PARAM_SERVICE_ACCOUNT,
+	PARAM_ACCESS_KEY_ID,
+	PARAM_SECRET_ACCESS_KEY,
+	PARAM_SESSION_TOKEN,
+	PARAM_PROFILES,
+	PARAM_PROFILE,
+	PARAM_CONTAINER_URL,
+	PARAM_AUTHORIZATION_TOKEN,
+	PARAM_WEB_IDENTITY_TOKEN,
+	PARAM_ROLE_ARN,
+	PARAM_STS_URL,
+	PARAM_STS_REGION,
+	PARAM_SESSION_NAME,
+	PARAM_DURATION,
+	PARAM_EXTERNAL_ID,
+	PARAM_POLICY,
 };
 
 /* In a claim: the name of the sandbox whose request it is. */
@@ -146,6 +162,7 @@ enum credential_as {
 	CREDENTIAL_AS_COOKIE,
 	CREDENTIAL_AS_PLACEHOLDER,
 	CREDENTIAL_AS_MTLS, /* a client certificate in the TLS towards the origin */
+	CREDENTIAL_AS_SIGV4,
 };
 
 /* Where a placeholder is swapped for the value. */
@@ -182,13 +199,16 @@ struct config_credential {
 	char *as_name;	/* header, query key or cookie; NULL otherwise */
 	char *username; /* AS_BASIC: `as: {basic: USER}`; NULL: the secret is "user:password" */
 	char **args;	/* FROM_EXEC: the program's arguments, without itself */
+	char *service;	/* AS_SIGV4, as `region` */
+	char *region;
 	struct config_param *params;		/* of a source that has a map of its own */
 	struct iprange *ranges;			/* `from.addresses`: what its endpoint may have */
 	struct config_placeholder *placeholder; /* AS_PLACEHOLDER alone */
 	/* plain */
 	size_t args_n, params_n, ranges_n;
-	uint64_t timeout_ms; /* for one answer of a source that takes time */
-	uint64_t ttl_ms;     /* `ttl`: how long a value holds at most; 0: not said */
+	uint64_t timeout_ms;   /* for one answer of a source that takes time */
+	uint64_t ttl_ms;       /* `ttl`: how long a value holds at most; 0: not said */
+	bool payload_unsigned; /* AS_SIGV4: `payload: unsigned` */
 	enum credential_source source;
 	enum credential_as as;
 	uint32_t line, col;

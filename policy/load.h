@@ -93,6 +93,9 @@ void load_as_basic(struct loader *l, const struct yaml_node *node, struct config
 void load_as_placeholder(struct loader *l, const struct yaml_node *node,
 			 struct config_credential *c);
 void load_placeholders_check(struct loader *l);
+/* load_aws.c: `as: {sigv4: ...}`; and that a credential's two halves fit. */
+void load_sigv4(struct loader *l, const struct yaml_node *node, struct config_credential *c);
+void load_aws_fits(struct loader *l, const struct config_credential *c);
 /* The value of a `credential:` key: *ret is the name, if there is one; the result what it names.
  * NULL: a fault was added, or the tree lacks its end. */
 const struct config_credential *load_credential_name(struct loader *l, const struct yaml_node *node,

@@ -114,7 +114,7 @@ void load_as_basic(struct loader *l, const struct yaml_node *node, struct config
 
 static void read_as_map(struct loader *l, const struct yaml_node *node, struct config_credential *c)
 {
-	const struct yaml_node *basic, *header, *query, *cookie, *placeholder;
+	const struct yaml_node *basic, *header, *query, *cookie, *placeholder, *sigv4;
 	struct section_values v;
 
 	section_read(node, SECTION_AS, &v, l->f);
@@ -123,11 +123,12 @@ static void read_as_map(struct loader *l, const struct yaml_node *node, struct c
 	query = section_value(&v, KEY_AS_QUERY);
 	cookie = section_value(&v, KEY_AS_COOKIE);
 	placeholder = section_value(&v, KEY_AS_PLACEHOLDER);
-	if (!!basic + !!header + !!query + !!cookie + !!placeholder != 1) {
+	sigv4 = section_value(&v, KEY_AS_SIGV4);
+	if (!!basic + !!header + !!query + !!cookie + !!placeholder + !!sigv4 != 1) {
 		if (!v.has_unknown && !l->partial)
 			fault_add(l->f, node->line, node->col,
 				  "`as` takes one of `basic: USER`, `header: NAME`, `query: NAME`, "
-				  "`cookie: NAME`, `placeholder: {...}`");
+				  "`cookie: NAME`, `placeholder: {...}`, `sigv4: {...}`");
 		return;
 	}
 	if (basic)
@@ -138,8 +139,10 @@ static void read_as_map(struct loader *l, const struct yaml_node *node, struct c
 		load_as_query(l, query, c);
 	else if (placeholder)
 		load_as_placeholder(l, placeholder, c);
-	else
+	else if (cookie)
 		read_as_cookie(l, cookie, c);
+	else
+		load_sigv4(l, sigv4, c);
 }
 
 static void read_as(struct loader *l, const struct yaml_node *node, struct config_credential *c)
@@ -216,6 +219,7 @@ static void read_credential(struct loader *l, const struct yaml_node *key,
 	    !v.has_unknown && !l->partial)
 		fault_add(l->f, key->line, key->col,
 			  "%s needs `from` (where the secret is) and `as` (how it is sent)", what);
+	load_aws_fits(l, c);
 }
 
 static int by_name(const void *a, const void *b)

@@ -48,6 +48,7 @@
 	X(FROM, GITHUB_APP, "github_app")                                                          \
 	X(FROM, GCP, "gcp")                                                                        \
 	X(FROM, KUBERNETES, "kubernetes")                                                          \
+	X(FROM, AWS, "aws")                                                                        \
 	X(FROM, TIMEOUT, "timeout")                                                                \
 	X(FROM, ADDRESSES, "addresses")                                                            \
 	X(OAUTH2, TOKEN_URL, "token_url")                                                          \
@@ -106,6 +107,21 @@
 	X(CLUSTER, LIFETIME, "lifetime")                                                           \
 	X(PAIR, CERT, "cert")                                                                      \
 	X(PAIR, KEY, "key")                                                                        \
+	X(AWS, ACCESS_KEY_ID, "access_key_id")                                                     \
+	X(AWS, SECRET_ACCESS_KEY, "secret_access_key")                                             \
+	X(AWS, SESSION_TOKEN, "session_token")                                                     \
+	X(AWS, PROFILES, "profiles")                                                               \
+	X(AWS, PROFILE, "profile")                                                                 \
+	X(AWS, CONTAINER_URL, "container_url")                                                     \
+	X(AWS, AUTHORIZATION_TOKEN, "authorization_token")                                         \
+	X(AWS, WEB_IDENTITY_TOKEN, "web_identity_token")                                           \
+	X(AWS, ROLE_ARN, "role_arn")                                                               \
+	X(AWS, STS_URL, "sts_url")                                                                 \
+	X(AWS, STS_REGION, "sts_region")                                                           \
+	X(AWS, SESSION_NAME, "session_name")                                                       \
+	X(AWS, DURATION, "duration")                                                               \
+	X(AWS, EXTERNAL_ID, "external_id")                                                         \
+	X(AWS, POLICY, "policy")                                                                   \
 	X(SECRET, FILE, "file")                                                                    \
 	X(SECRET, ENV, "env")                                                                      \
 	X(AS, BASIC, "basic")                                                                      \
@@ -113,6 +129,7 @@
 	X(AS, QUERY, "query")                                                                      \
 	X(AS, COOKIE, "cookie")                                                                    \
 	X(AS, PLACEHOLDER, "placeholder")                                                          \
+	X(AS, SIGV4, "sigv4")                                                                      \
 	X(PLACEHOLDER, ENV, "env")                                                                 \
 	X(PLACEHOLDER, FILE, "file")                                                               \
 	X(PLACEHOLDER, IN, "in")                                                                   \
@@ -122,6 +139,9 @@
 	X(PLACEHOLDER, QUERY, "query")                                                             \
 	X(PLACEHOLDER, USER, "user")                                                               \
 	X(PLACEHOLDER, BODY_BYTES, "body_bytes")                                                   \
+	X(SIGV4, SERVICE, "service")                                                               \
+	X(SIGV4, REGION, "region")                                                                 \
+	X(SIGV4, PAYLOAD, "payload")                                                               \
 	X(POLICY, RULES, "rules")                                                                  \
 	X(POLICY, TESTS, "tests")                                                                  \
 	X(RULE, ALLOW, "allow")                                                                    \
@@ -170,10 +190,12 @@
 #define SECTION_PREFIX_GCP	  "credentials.<name>.from.gcp."
 #define SECTION_PREFIX_CLUSTER	  "credentials.<name>.from.kubernetes."
 #define SECTION_PREFIX_PAIR	  "credentials.<name>.from.file."
+#define SECTION_PREFIX_AWS	  "credentials.<name>.from.aws."
 /* Wherever a source is told of a secret, such as client_secret. */
 #define SECTION_PREFIX_SECRET	   "credentials.<name>.from.<kind>.<secret>."
 #define SECTION_PREFIX_AS	   "credentials.<name>.as."
 #define SECTION_PREFIX_PLACEHOLDER "credentials.<name>.as.placeholder."
+#define SECTION_PREFIX_SIGV4	   "credentials.<name>.as.sigv4."
 #define SECTION_PREFIX_POLICY	   "policies.<name>."
 #define SECTION_PREFIX_RULE	   "policies.<name>.rules[]."
 #define SECTION_PREFIX_TEST	   "policies.<name>.tests[]."
@@ -197,9 +219,11 @@ enum section {
 	SECTION_CLUSTER,
 	SECTION_KUBERNETES,
 	SECTION_PAIR,
+	SECTION_AWS,
 	SECTION_SECRET,
 	SECTION_AS,
 	SECTION_PLACEHOLDER,
+	SECTION_SIGV4,
 	SECTION_POLICY,
 	SECTION_RULE,
 	SECTION_TEST,

@@ -79,6 +79,7 @@ static void read_credential(struct loader *l, const struct yaml_node *node, stru
 			  : c->as == CREDENTIAL_AS_QUERY  ? "query"
 			  : c->as == CREDENTIAL_AS_COOKIE ? "cookie"
 			  : c->as == CREDENTIAL_AS_MTLS	  ? "TLS handshake"
+			  : c->as == CREDENTIAL_AS_SIGV4  ? "signature"
 							  : "placeholder's place");
 	/* A connection to the proxy is none of one sandbox. */
 	if (c && config_credential_is_per_sandbox(c))

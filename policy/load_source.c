@@ -330,7 +330,7 @@ static void read_kind(struct loader *l, const struct yaml_node *node, const stru
 		      struct config_credential *c)
 {
 	size_t faults = l->f->n;
-	const char *from;
+	const char *from = NULL;
 	struct section_values v;
 
 	c->source = k->source;
@@ -338,9 +338,8 @@ static void read_kind(struct loader *l, const struct yaml_node *node, const stru
 		return;
 	c->params = load_array(l, k->rows_n, sizeof(*c->params));
 	load_rows(l, node, k->what, &v, k->rows, k->rows_n, c);
-	from = config_param_text(c, k->from[0]);
-	if (!from)
-		from = config_param_text(c, k->from[1]);
+	for (size_t i = 0; i < ARRAY_LEN(k->from) && !from; i++)
+		from = config_param_text(c, k->from[i]);
 	if (!from)
 		from = k->standard;
 	c->from = from ? load_keep(l, str_from_c(from)) : NULL;
@@ -387,7 +386,7 @@ static const struct source_kind kind_oauth2 = {
 };
 
 static const struct source_kind *const kinds[] = {
-	&kind_oauth2, &kind_jwt, &kind_github_app, &kind_gcp, &kind_kubernetes,
+	&kind_oauth2, &kind_aws, &kind_jwt, &kind_github_app, &kind_gcp, &kind_kubernetes,
 };
 
 /* An endpoint is asked for the value. */
@@ -400,6 +399,7 @@ static bool calls(const struct config_credential *c)
 	case CREDENTIAL_FROM_JWT: return false;
 	case CREDENTIAL_FROM_KUBERNETES: return config_param(c, PARAM_API) != NULL;
 	case CREDENTIAL_FROM_OAUTH2:
+	case CREDENTIAL_FROM_AWS:
 	case CREDENTIAL_FROM_VAULT:
 	case CREDENTIAL_FROM_GITHUB_APP:
 	case CREDENTIAL_FROM_GCP: return true;
@@ -500,8 +500,8 @@ void load_source(struct loader *l, const struct yaml_node *node, struct config_c
 		if (!v.has_unknown && !(l->partial && found == 0))
 			fault_add(l->f, node->line, node->col,
 				  "`from` takes one of `file: PATH`, `env: NAME`, "
-				  "`exec: [PROGRAM, ...]`, `oauth2: {...}`, `vault: {...}`, `jwt: "
-				  "{...}`, "
+				  "`exec: [PROGRAM, ...]`, `oauth2: {...}`, `vault: {...}`, `aws: "
+				  "{...}`, `jwt: {...}`, "
 				  "`github_app: {...}`, `gcp: {...}` and `kubernetes: {...}`");
 		return;
 	}

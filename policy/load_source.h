@@ -44,7 +44,7 @@ struct source_kind {
 	const struct row *rows;
 	size_t rows_n;
 	/* What `from` is in messages: the first of these that is given, or else `standard`. */
-	enum config_param_key from[2];
+	enum config_param_key from[4];
 	const char *standard;
 	/* What no row can say alone; called when there was no fault. */
 	void (*check)(struct loader *l, const struct yaml_node *node,
@@ -59,6 +59,8 @@ void load_rows(struct loader *l, const struct yaml_node *node, const char *what,
 
 /* ---- kinds with a file of their own ---- */
 
+/* load_aws.c */
+extern const struct source_kind kind_aws;
 /* load_issuers.c */
 extern const struct source_kind kind_jwt, kind_github_app, kind_gcp, kind_kubernetes;
 

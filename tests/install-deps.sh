@@ -2,18 +2,18 @@
 # Installs the Debian packages that stile needs, if any is missing: `build` for compiling, `test` for
 # the test suite, `lint` for the linters, `bench` for the peers that `make bench` races against, `fuzz`
 # for the fuzzers. Asks for root (sudo) only when there is something to install. `test` also fetches the
-# packages of tests/clients/node into build/ and the modules of tests/clients/go, and compiles these once,
-# as tests fetch nothing.
+# packages of tests/clients/node and botocore into build/ and the modules of tests/clients/go, and compiles
+# these once, as tests fetch nothing.
 set -eu
 
 build="gcc make pkg-config libc6-dev libevent-dev libssl-dev libyaml-dev libc-ares-dev libnghttp2-dev
- libjansson-dev libpsl-dev libseccomp-dev libunistring-dev zlib1g-dev libbrotli-dev bubblewrap
+ libjansson-dev libexpat1-dev libpsl-dev libseccomp-dev libunistring-dev zlib1g-dev libbrotli-dev bubblewrap
  ca-certificates"
 test="libcmocka-dev python3 python3-pytest python3-pytest-xdist python3-requests python3-aiohttp
  python3-cryptography python3-yaml python3-h11 python3-h2 python3-grpcio nghttp2-client curl wget git nodejs
  default-jdk-headless golang-go chromium libnss3-tools fonts-dejavu-core
  python3-websockets python3-oauthlib python3-jwt node-ws node-https-proxy-agent npm
- python3-httpx python3-pip openssl iproute2 strace procps tinyproxy-bin util-linux man-db"
+ python3-httpx python3-jmespath python3-dateutil python3-pip openssl iproute2 strace procps tinyproxy-bin util-linux man-db"
 demo="python3 python3-cryptography curl"
 lint="clang clang-tidy clang-format cppcheck libclang-rt-14-dev llvm"
 fuzz="clang libclang-rt-14-dev llvm python3 python3-h11 nodejs"
@@ -71,8 +71,29 @@ fetch_go() {
 		echo "stile: tests/clients/go was not fetched" >&2
 }
 
+# AWS's own client, of which a few services are enough, and the published vectors of its signatures,
+# which come with its sources alone.
+fetch_aws() {
+	version=1.43.11
+	into=$(dirname "$0")/../build/clients/aws
+	[ "$(cat "$into/fetched" 2>/dev/null)" = $version ] && return 0
+	/usr/bin/python3 -m pip --version >/dev/null 2>&1 || return 0
+	echo "fetching botocore"
+	rm -rf "$into" && mkdir -p "$into/sdist" &&
+		/usr/bin/python3 -m pip download -q --no-deps --no-binary :all: --no-build-isolation \
+			-d "$into/sdist" botocore==$version &&
+		tar -xzf "$into/sdist/botocore-$version.tar.gz" -C "$into" --strip-components=1 --wildcards \
+			'*/botocore/*.py' '*/botocore/cacert.pem' '*/unit/auth/aws4_testsuite/*' &&
+		tar -xzf "$into/sdist/botocore-$version.tar.gz" -C "$into" --strip-components=1 --wildcards \
+			--no-wildcards-match-slash '*/botocore/data/*.json' '*/botocore/data/s3/*/*' \
+			'*/botocore/data/dynamodb/*/*' '*/botocore/data/sts/*/*' &&
+		mv "$into/tests/unit/auth/aws4_testsuite" "$into/vectors" && rm -rf "$into/tests" "$into/sdist" &&
+		echo $version >"$into/fetched" ||
+		echo "stile: botocore was not fetched" >&2
+}
+
 fetch() {
-	case " $* " in *" test "*) fetch_node; fetch_go ;; esac
+	case " $* " in *" test "*) fetch_node; fetch_go; fetch_aws ;; esac
 }
 
 if [ -z "$missing" ]; then

@@ -242,6 +242,7 @@ static const char *source_word(enum credential_source s)
 	case CREDENTIAL_FROM_OAUTH2: return "oauth2";
 	case CREDENTIAL_FROM_VAULT: return "vault";
 	case CREDENTIAL_FROM_JWT: return "jwt";
+	case CREDENTIAL_FROM_AWS: return "aws";
 	case CREDENTIAL_FROM_GITHUB_APP: return "github_app";
 	case CREDENTIAL_FROM_GCP: return "gcp";
 	case CREDENTIAL_FROM_KUBERNETES: return "kubernetes";
@@ -259,6 +260,7 @@ static const char *as_word(enum credential_as as)
 	case CREDENTIAL_AS_COOKIE: return "cookie";
 	case CREDENTIAL_AS_PLACEHOLDER: return "placeholder";
 	case CREDENTIAL_AS_MTLS: return "mtls";
+	case CREDENTIAL_AS_SIGV4: return "sigv4";
 	}
 	return "?";
 }

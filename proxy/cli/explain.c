@@ -58,6 +58,17 @@ static void print_placeholder(const struct config_placeholder *p)
 	(void)printf("\n");
 }
 
+static const char *aws_kind(const struct config_credential *k)
+{
+	const struct config_param *id = config_param(k, PARAM_ACCESS_KEY_ID);
+
+	if (config_param(k, PARAM_ROLE_ARN) || config_param(k, PARAM_CONTAINER_URL))
+		return "the endpoint";
+	return !id || id->kind == PARAM_FILE ? "the file"
+	       : id->kind == PARAM_ENV	     ? "the variable"
+					     : "the access key";
+}
+
 static void print_credential(const struct config *c, const char *name)
 {
 	const struct config_credential *k = config_credential(c, name);
@@ -69,6 +80,7 @@ static void print_credential(const struct config *c, const char *name)
 		     : k->source == CREDENTIAL_FROM_JWT	 ? "the key"
 		     : k->source == CREDENTIAL_FROM_ENV	 ? "the variable"
 		     : k->source == CREDENTIAL_FROM_EXEC ? "the program"
+		     : k->source == CREDENTIAL_FROM_AWS	 ? aws_kind(k)
 							 : "the endpoint",
 		     k->from);
 	switch (k->as) {
@@ -79,6 +91,10 @@ static void print_credential(const struct config *c, const char *name)
 	case CREDENTIAL_AS_COOKIE: (void)printf("as the cookie %s\n", k->as_name); break;
 	case CREDENTIAL_AS_PLACEHOLDER: print_placeholder(k->placeholder); break;
 	case CREDENTIAL_AS_MTLS: (void)printf("as a client certificate in TLS\n"); break;
+	case CREDENTIAL_AS_SIGV4:
+		(void)printf("as an AWS signature (version 4) for %s in %s%s\n", k->service,
+			     k->region, k->payload_unsigned ? ", without the body" : "");
+		break;
 	}
 }
 

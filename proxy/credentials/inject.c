@@ -152,6 +152,7 @@ static int add(const struct config_credential *c, struct str v, struct injection
 	case CREDENTIAL_AS_COOKIE: return add_cookie(c, v, ret, e);
 	case CREDENTIAL_AS_PLACEHOLDER: break; /* swap.h: where the client put it */
 	case CREDENTIAL_AS_MTLS: break;	       /* shown in the handshake: credential_get_cert */
+	case CREDENTIAL_AS_SIGV4: break;       /* signing.c */
 	}
 	return unusable(c, "it goes into an unknown place", e);
 }
@@ -176,7 +177,8 @@ static struct strip sought(const struct config_credential *c, bool identities)
 		return s;
 	switch (c->as) {
 	case CREDENTIAL_AS_BEARER:
-	case CREDENTIAL_AS_BASIC: s.field = STR("Authorization"); break;
+	case CREDENTIAL_AS_BASIC:
+	case CREDENTIAL_AS_SIGV4: s.field = STR("Authorization"); break;
 	case CREDENTIAL_AS_HEADER: s.field = str_from_c(c->as_name); break;
 	case CREDENTIAL_AS_QUERY: s.query = str_from_c(c->as_name); break;
 	case CREDENTIAL_AS_COOKIE: s.field = STR("Cookie"); break;
@@ -204,8 +206,18 @@ int credential_check_client(const struct config_credential *c, enum rule_client 
 bool credential_strip(const struct config_credential *c, enum rule_client client, struct request *r)
 {
 	struct strip s = sought(c, client != RULE_CLIENT_PASS);
-	bool fields = strip_fields(&s, &r->fields);
-	bool keys = strip_query(&s, &r->url);
+	bool fields, keys;
 
+	if (c && c->as == CREDENTIAL_AS_SIGV4) {
+		/* A date and a hash go as well, and are no identity. */
+		bool found = strip_finds(&s, &r->fields, &r->url);
+
+		s.sigv4 = true;
+		(void)strip_fields(&s, &r->fields);
+		(void)strip_query(&s, &r->url);
+		return found;
+	}
+	fields = strip_fields(&s, &r->fields);
+	keys = strip_query(&s, &r->url);
 	return fields || keys;
 }

@@ -10,6 +10,7 @@
 #include "logging/limits.h"
 #include "proxy/credentials/redact_internal.h"
 #include "proxy/credentials/secret.h"
+#include "proxy/credentials/sigv4.h"
 
 /* ---- values ---- */
 
@@ -31,6 +32,16 @@ static struct values values_of(const struct config_credential *c, struct str val
 	struct values vs = {.n = 0};
 	ptrdiff_t colon = str_find(value, ':');
 
+	struct sigv4_parts parts;
+
+	if (c->as == CREDENTIAL_AS_SIGV4) {
+		/* What signs is not sent, and its id is no secret. */
+		if (sigv4_read_parts(value, &parts, NULL) == 0) {
+			add_value(&vs, parts.key);
+			add_value(&vs, parts.token);
+		}
+		return vs;
+	}
 	add_value(&vs, pair);
 	add_value(&vs, value);
 	if (c->as == CREDENTIAL_AS_BASIC && !c->username && colon >= 0)

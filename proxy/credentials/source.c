@@ -23,6 +23,7 @@ const struct source_ops *source_ops_of(const struct config_credential *c)
 	case CREDENTIAL_FROM_GCP: return &source_gcp_ops;
 	case CREDENTIAL_FROM_KUBERNETES:
 		return config_param(c, PARAM_API) ? &source_kubernetes_ops : NULL;
+	case CREDENTIAL_FROM_AWS: return &source_aws_ops;
 	}
 	return NULL;
 }

@@ -113,5 +113,6 @@ extern const struct source_ops source_vault_ops;
 extern const struct source_ops source_github_app_ops;
 extern const struct source_ops source_gcp_ops;
 extern const struct source_ops source_kubernetes_ops;
+extern const struct source_ops source_aws_ops;
 
 #endif

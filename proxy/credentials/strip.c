@@ -76,6 +76,19 @@ static const char *const harmless_names[] = {
 	"x-ms-source-encryption-key",
 };
 
+/* A signature of AWS is made anew as a whole: of the client's nothing may stand beside it. */
+static const char *const sigv4_fields[] = {
+	"authorization",    "x-amz-content-sha256", "x-amz-date",
+	"x-amz-region-set", "x-amz-security-token",
+};
+
+/* ... and where it stands in the query (presigned URLs), folded as below. */
+static const char *const sigv4_keys[] = {
+	"awsaccesskeyid", "signature",	       "xamzalgorithm",	    "xamzcontentsha256",
+	"xamzcredential", "xamzdate",	       "xamzexpires",	    "xamzregionset",
+	"xamzsignature",  "xamzsecuritytoken", "xamzsignedheaders",
+};
+
 /* Query keys, without case and without what is neither letter nor digit. */
 static const char *const query_keys[] = {
 	"accesskey",
@@ -219,6 +232,8 @@ static bool field_is_identity(const struct field *f)
 
 static bool field_is_sought(const struct strip *s, const struct field *f)
 {
+	if (s->sigv4 && field_is_in(f->name, sigv4_fields, ARRAY_LEN(sigv4_fields)))
+		return true;
 	return (s->identities && field_is_identity(f)) ||
 	       (s->field.n > 0 && field_is(f->name, s->field));
 }
@@ -286,6 +301,10 @@ static bool key_is_sought(const struct strip *s, struct str key)
 	if (name.n > 0 && target.n > 0 && fold_key(target, want, sizeof(want), &want_n) == 0 &&
 	    str_eq(name, (struct str){want, want_n}))
 		return true;
+	for (size_t i = 0; s->sigv4 && i < ARRAY_LEN(sigv4_keys); i++) {
+		if (str_eq(name, str_from_c(sigv4_keys[i])))
+			return true;
+	}
 	for (size_t i = 0; s->identities && i < ARRAY_LEN(query_keys); i++) {
 		if (str_eq(name, str_from_c(query_keys[i])))
 			return true;

@@ -10,7 +10,8 @@
 /* What to look for. */
 struct strip {
 	struct str field, query; /* these, whatever they are called; may be empty */
-	bool identities;	 /* and all that could be an identity */
+	bool sigv4;	 /* and what a signature of AWS consists of, whether it says who or not */
+	bool identities; /* and all that could be an identity */
 };
 
 /* Is there such a field or key of the query? */

@@ -31,7 +31,7 @@ static uint64_t request_left_ms(const struct exchange *x)
 }
 
 /* What is waited for, but no longer than the whole may take. */
-static void arm(struct exchange *x, uint64_t ms)
+void exchange_arm(struct exchange *x, uint64_t ms)
 {
 	uint64_t left = request_left_ms(x);
 
@@ -48,7 +48,8 @@ static void arm(struct exchange *x, uint64_t ms)
 static void exchange_goto(struct exchange *x, enum exchange_state to)
 {
 	static const unsigned legal[] = {
-		[EXCHANGE_DECIDE] = TO(RESOLVE) | TO(RECORD) | TO(REFUSE) | TO(DONE),
+		[EXCHANGE_DECIDE] = TO(HOLD) | TO(RESOLVE) | TO(RECORD) | TO(REFUSE) | TO(DONE),
+		[EXCHANGE_HOLD] = TO(RESOLVE) | TO(RECORD) | TO(REFUSE) | TO(DONE),
 		[EXCHANGE_RESOLVE] = TO(RECORD) | TO(DIAL) | TO(REFUSE) | TO(DONE),
 		[EXCHANGE_RECORD] = TO(DIAL) | TO(ANSWER) | TO(RESOLVE) | TO(REFUSE) | TO(DONE),
 		[EXCHANGE_DIAL] = TO(ANSWER) | TO(DONE),
@@ -58,8 +59,8 @@ static void exchange_goto(struct exchange *x, enum exchange_state to)
 		[EXCHANGE_REFUSE] = TO(DONE),
 		[EXCHANGE_DONE] = 0,
 	};
-	static const char *const names[] = {"decide", "resolve", "record", "dial", "answer",
-					    "body",   "relay",	 "refuse", "done"};
+	static const char *const names[] = {"decide", "hold", "resolve", "record", "dial",
+					    "answer", "body", "relay",	 "refuse", "done"};
 
 	if (!(legal[x->state] & 1u << to)) {
 		log_error("exchange %s: no way from %s to %s", x->id, names[x->state], names[to]);
@@ -68,14 +69,15 @@ static void exchange_goto(struct exchange *x, enum exchange_state to)
 	log_debug("exchange %s: %s -> %s", x->id, names[x->state], names[to]);
 	x->state = to;
 	switch (to) {
+	case EXCHANGE_HOLD: exchange_arm(x, exchange_limits(x)->body_idle_ms); break;
 	case EXCHANGE_DECIDE:
 	case EXCHANGE_RESOLVE: /* the resolver's own time limit */
 	case EXCHANGE_RECORD:  /* the worker's, for all waiters */
 	case EXCHANGE_DIAL:    /* the route's */
 	case EXCHANGE_REFUSE:
 	case EXCHANGE_DONE: timer_stop(&x->timer); break;
-	case EXCHANGE_ANSWER: arm(x, exchange_limits(x)->first_byte_ms); break;
-	case EXCHANGE_BODY: arm(x, exchange_limits(x)->body_idle_ms); break;
+	case EXCHANGE_ANSWER: exchange_arm(x, exchange_limits(x)->first_byte_ms); break;
+	case EXCHANGE_BODY: exchange_arm(x, exchange_limits(x)->body_idle_ms); break;
 	case EXCHANGE_RELAY: exchange_relay_arm(x); break;
 	}
 }
@@ -163,6 +165,7 @@ static void free_exchange(void *obj)
 	client_cert_unref(x->cert);
 	injection_clear(&x->injection);
 	exchange_redact_free(x);
+	exchange_sign_end(x);
 	strbuf_clear(&x->same);
 	forget_sent(x);
 	exchange_search_clear(x);
@@ -279,7 +282,7 @@ static void on_timer(void *arg)
 		 * section 10.1.1), and the first byte's own time begins. */
 		x->continued = true;
 		x->down->ops->send_continue(x->down);
-		arm(x, exchange_limits(x)->first_byte_ms);
+		exchange_arm(x, exchange_limits(x)->first_byte_ms);
 		return;
 	}
 	if (x->state == EXCHANGE_DIAL) {
@@ -291,7 +294,10 @@ static void on_timer(void *arg)
 	if (x->state == EXCHANGE_RELAY) {
 		if (!exchange_relay_timed_out(x))
 			return;
-	} else if (!x->request_done && x->state == EXCHANGE_ANSWER && upstream_room(x->up) == 0)
+	} else if (x->state == EXCHANGE_HOLD)
+		(void)err_reason(&x->error, REASON_CLIENT_TIMEOUT,
+				 "the request's body stopped coming");
+	else if (!x->request_done && x->state == EXCHANGE_ANSWER && upstream_room(x->up) == 0)
 		(void)err_reason(&x->error, REASON_UPSTREAM_TIMEOUT,
 				 "the origin stopped taking the request's body");
 	else if (!x->request_done && x->state == EXCHANGE_ANSWER)
@@ -340,18 +346,26 @@ static int take_kept(struct exchange *x, struct err *e)
 	return 0;
 }
 
-static void decide(struct exchange *x)
+static void find_way(struct exchange *x)
 {
 	struct err e = ERR_INIT;
 
-	if (exchange_decide(x, &e) < 0) {
-		exchange_fail_with(x, &e);
-		return;
-	}
 	if (take_kept(x, &e) < 0)
 		exchange_fail_with(x, &e);
 	else
 		exchange_goto(x, x->up ? EXCHANGE_RECORD : EXCHANGE_RESOLVE);
+}
+
+static void decide(struct exchange *x)
+{
+	struct err e = ERR_INIT;
+
+	if (exchange_decide(x, &e) < 0)
+		exchange_fail_with(x, &e);
+	else if (exchange_must_hold(x))
+		exchange_goto(x, EXCHANGE_HOLD);
+	else
+		find_way(x);
 }
 
 /* ---- resolve, record, dial ---- */
@@ -464,7 +478,7 @@ static int take_turn(struct exchange *x, struct err *e)
 	if (share_enter(x->worker->share, &x->seat,
 			share_hash(x->worker->share, str_from_c(x->pool_key))))
 		return 1;
-	arm(x, share_left_ms(x->worker->share, &x->seat));
+	exchange_arm(x, share_left_ms(x->worker->share, &x->seat));
 	return 0;
 }
 
@@ -542,14 +556,15 @@ static bool begin(struct exchange *x)
 	as = *x->request; /* its own words stay what the records say */
 	if (x->injection.path.len > 0)
 		as.url.path = strbuf_str(&x->injection.path);
-	if (upstream_send_head(x->up, &as, x->injected ? &x->injection : NULL, &e) < 0) {
+	if ((x->signing && exchange_sign(x, &as, &e) < 0) ||
+	    upstream_send_head(x->up, &as, x->injected ? &x->injection : NULL, &e) < 0) {
 		exchange_fail_with(x, &e);
 		return false;
 	}
 	x->sent_us = loop_now_us(x->worker->loop);
 	exchange_goto(x, EXCHANGE_ANSWER);
 	if (x->request->expect_continue)
-		arm(x, LIMIT_MS_CONTINUE);
+		exchange_arm(x, LIMIT_MS_CONTINUE);
 	return true;
 }
 
@@ -566,6 +581,10 @@ static void send_body(void *arg, struct str data)
 	struct exchange *x = arg;
 	bool all = x->sent.len == x->bytes_out;
 
+	bool last = x->request->body == BODY_LENGTH && x->bytes_out + data.n >= x->request->length;
+
+	if (x->signing && exchange_check_signed(x, data, last) < 0)
+		return;
 	upstream_send_body(x->up, data);
 	x->bytes_out += data.n;
 	if (!all || !may_be_refused(x))
@@ -611,6 +630,8 @@ static int end_body(struct exchange *x)
 	exchange_search_flush(x, send_body);
 	if (x->state == EXCHANGE_RELAY)
 		return 0;
+	if (x->signing && exchange_check_signed(x, STR_NONE, true) < 0)
+		return -1;
 	return exchange_check_trailers(x, trailers_of(x), &x->error);
 }
 
@@ -624,7 +645,7 @@ int exchange_pump_request(struct exchange *x)
 	if (!x->request_done && send_again(x)) {
 		size_t room = exchange_search_room(x, upstream_room(x->up));
 
-		if (x->down->ops->pull(x->down, room, sink_request, x, &done, &e) < 0) {
+		if (exchange_pull_client(x, room, sink_request, &done, &e) < 0) {
 			exchange_fail_with(x, &e);
 			return -1;
 		}
@@ -640,12 +661,12 @@ int exchange_pump_request(struct exchange *x)
 			}
 			upstream_send_end(x->up, trailers_of(x));
 			if (x->state == EXCHANGE_ANSWER)
-				arm(x, exchange_limits(x)->first_byte_ms);
+				exchange_arm(x, exchange_limits(x)->first_byte_ms);
 		}
 	}
 	upstream_flush(x->up);
 	if (x->bytes_out != before && !x->request_done)
-		arm(x, exchange_limits(x)->body_idle_ms);
+		exchange_arm(x, exchange_limits(x)->body_idle_ms);
 	return 0;
 }
 
@@ -691,7 +712,7 @@ static int interim(struct exchange *x, const struct response *r, struct err *e)
 			x->down->ops->send_continue(x->down);
 		x->continued = true;
 		if (!x->request_done)
-			arm(x, exchange_limits(x)->body_idle_ms);
+			exchange_arm(x, exchange_limits(x)->body_idle_ms);
 		return 0;
 	}
 	if (x->down->ops->send_head(x->down, r, false, e) < 0)
@@ -771,7 +792,7 @@ static bool pump_answer(struct exchange *x)
 	}
 	x->down->ops->flush(x->down);
 	if (x->bytes_in + x->bytes_down != before)
-		arm(x, exchange_limits(x)->body_idle_ms);
+		exchange_arm(x, exchange_limits(x)->body_idle_ms);
 	return false;
 }
 
@@ -782,6 +803,11 @@ static bool step(struct exchange *x)
 {
 	switch (x->state) {
 	case EXCHANGE_DECIDE: decide(x); return true;
+	case EXCHANGE_HOLD:
+		if (!exchange_hold(x))
+			return false;
+		find_way(x);
+		return true;
 	case EXCHANGE_RESOLVE:
 		if (!resolve(x))
 			return false;

@@ -15,6 +15,7 @@
 
 enum exchange_state {
 	EXCHANGE_DECIDE,  /* policy, log, credential, pool */
+	EXCHANGE_HOLD,	  /* the body comes, to be signed as a whole */
 	EXCHANGE_RESOLVE, /* the name's addresses are asked for and judged */
 	EXCHANGE_RECORD,  /* request.start is on its way to the kernel */
 	EXCHANGE_DIAL,	  /* connecting; TLS */

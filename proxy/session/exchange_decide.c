@@ -93,7 +93,8 @@ static int add_credential(struct exchange *x, const struct config_credential *c,
 		return -1;
 	r = exchange_redact_begin(x, s, e);
 	if (r == 0)
-		r = credential_inject(c, s, &x->injection, e);
+		r = c->as == CREDENTIAL_AS_SIGV4 ? exchange_sign_prepare(x, c, s, e)
+						 : credential_inject(c, s, &x->injection, e);
 	secret_unref(s);
 	x->injected = r == 0;
 	return r;

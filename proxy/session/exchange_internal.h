@@ -1,7 +1,7 @@
 /*
  * The exchange's inside, shared by exchange.c (a request, from head to record), exchange_decide.c
- * (its first state), exchange_redact.c (what its answer must not hold) and exchange_relay.c (the
- * WebSocket that one may become). Nobody else includes it.
+ * (its first state), exchange_sign.c (one that is signed), exchange_redact.c (what its answer must
+ * not hold) and exchange_relay.c (the WebSocket that one may become). Nobody else includes it.
  */
 #ifndef STILE_PROXY_SESSION_EXCHANGE_INTERNAL_H
 #define STILE_PROXY_SESSION_EXCHANGE_INTERNAL_H
@@ -9,6 +9,7 @@
 #include "proxy/credentials/body_swap.h"
 #include "proxy/credentials/inject.h"
 #include "proxy/credentials/ws_swap.h"
+#include "proxy/credentials/signing.h"
 #include "proxy/http/websocket.h"
 #include "proxy/session/exchange.h"
 #include "proxy/session/identity.h"
@@ -23,6 +24,7 @@ struct exchange {
 	struct body_swap *search;	/* for placeholders in the body; NULL: none can be there */
 	struct ws_swap *ws;		/* the same for a WebSocket; NULL: nothing of it is read */
 	struct exchange_redact *redact; /* NULL: nothing is looked for in the answer */
+	struct signing *signing;	/* NULL: it is not signed */
 	struct timer timer;
 	char *pool_key;
 	struct strbuf same;	  /* what both records say alike */
@@ -64,7 +66,9 @@ struct exchange {
 	bool end_held;	   /* then: the client has, which its origin was not told yet */
 	bool answer_begun; /* a byte of an answer went downstream */
 	bool continued;	   /* 100 went downstream */
-	size_t resent;	   /* of `sent`, in a second attempt */
+	size_t held_bytes; /* of a body that is held to be signed */
+	size_t held_sent;
+	size_t resent; /* of `sent`, in a second attempt */
 	unsigned interims;
 	unsigned status;
 	struct ipaddr addr;
@@ -123,6 +127,25 @@ void exchange_redact_error(struct exchange *x);
 uint64_t exchange_redact_count(const struct exchange *x);
 void exchange_redact_stop(struct exchange *x); /* no timer is left */
 void exchange_redact_free(struct exchange *x);
+
+void exchange_arm(struct exchange *x, uint64_t ms); /* but no longer than the whole may take */
+
+/* exchange_sign.c */
+/* The request as it came; c's as is CREDENTIAL_AS_SIGV4. */
+int exchange_sign_prepare(struct exchange *x, const struct config_credential *c, struct secret *s,
+			  struct err *e) ATTR_NODISCARD;
+bool exchange_must_hold(const struct exchange *x);
+/* True: the body is whole; false: more is to come, or the exchange has ended. */
+bool exchange_hold(struct exchange *x);
+/* Into x->injection, for r, whose head is about to be written. */
+int exchange_sign(struct exchange *x, const struct request *r, struct err *e) ATTR_NODISCARD;
+/* The client's body, or what is held of it. */
+int exchange_pull_client(struct exchange *x, size_t room, void (*sink)(void *arg, struct str data),
+			 bool *ret_done, struct err *e) ATTR_NODISCARD;
+/* Of what is signed: bytes that are about to go, `last` when none follow. -1: with them the body is
+ * not what was declared: x->misused, and x->error says so. */
+int exchange_check_signed(struct exchange *x, struct str data, bool last) ATTR_NODISCARD;
+void exchange_sign_end(struct exchange *x);
 
 /* exchange_relay.c */
 /* The 101 r that answers what was asked: nothing but it makes this a pipe. -1: it may not. */

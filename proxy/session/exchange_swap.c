@@ -140,9 +140,9 @@ void exchange_search(struct exchange *x, struct str data, body_swap_sink *sink)
 	if (x->misused)
 		return;
 	if (x->ws && x->state == EXCHANGE_RELAY)
-		x->misused = ws_swap_feed(x->ws, data, sink, x, &x->error) < 0;
+		x->misused |= ws_swap_feed(x->ws, data, sink, x, &x->error) < 0;
 	else if (x->search)
-		x->misused = body_swap_feed(x->search, data, sink, x, &x->error) < 0;
+		x->misused |= body_swap_feed(x->search, data, sink, x, &x->error) < 0;
 	else
 		sink(x, data);
 }

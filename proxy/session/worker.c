@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "logging/log.h"
+#include "proxy/credentials/sigv4.h"
 #include "proxy/session/client.h"
 #include "proxy/session/client_token.h"
 #include "proxy/session/tunnel.h"
@@ -269,6 +270,7 @@ void worker_free(struct worker *w)
 	}
 	log_port_free(w->log);
 	own_addrs_free(w->own_addrs);
+	sigv4_free(w->sigv4);
 	loop_free(w->loop);
 	exchange_free_spares(w);
 	snapshot_unref(w->snapshot);

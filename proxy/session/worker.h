@@ -26,6 +26,7 @@ struct client;
 struct exchange;
 struct tunnel;
 struct origin_h2;
+struct sigv4;
 
 /* A configured way in; made by the engine, shared by the workers, unchanged while they run. */
 struct entrance {
@@ -81,6 +82,7 @@ struct worker {
 	struct share *share;
 	struct own_addrs *own_addrs;
 	struct log_port *log;
+	struct sigv4 *sigv4;	   /* NULL until a request is signed */
 	struct snapshot *snapshot; /* counted */
 	struct snapshot *next;	   /* counted; atomic: to be taken up */
 	struct worker_listener *listeners;
@@ -106,6 +108,7 @@ struct worker {
 	size_t clients_n;
 	size_t spares_n;
 	size_t origins_n;
+	size_t held_bytes; /* of bodies that are held to be signed */
 	pthread_t thread;
 	bool draining;
 	bool ended;			 /* atomic */

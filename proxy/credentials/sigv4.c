@@ -1,0 +1,733 @@
+/*
+ * See sigv4.h. Built from the canonical request's own structures, never from bytes that came in.
+ * What is ambiguous to servers (a raw `+` in a query is a blank to them; pairs that are empty do
+ * not count) is read as servers of the services read it: a wrong guess is a refusal there.
+ */
+#include "proxy/credentials/sigv4.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <openssl/core_names.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+
+#include "logging/limits.h"
+
+#define HASH_BYTES  32
+#define STAMP_LEN   16 /* 20150830T123600Z */
+#define DATE_LEN    8
+#define ALGORITHM   "AWS4-HMAC-SHA256"
+#define SCRATCH_MAX (8 * LIMIT_HEAD_BYTES + SIGV4_MAX_TEXT)
+#define SIGNED_MAX  (LIMIT_HEAD_FIELDS + 8)
+
+struct derived {
+	unsigned char of[HASH_BYTES]; /* hash of the secret that it comes from */
+	unsigned char key[HASH_BYTES];
+	char date[DATE_LEN]; /* 0: empty */
+	char region[LIMIT_SIGV4_SCOPE_WORD + 1];
+	char service[LIMIT_SIGV4_SCOPE_WORD + 1];
+};
+
+struct pair {
+	struct str name, value; /* encoded */
+	size_t at, value_at;	/* in the scratch, while it may still move */
+};
+
+struct named {
+	struct str name, value;
+	size_t order;
+};
+
+struct sigv4 {
+	/* owned */
+	EVP_MD *sha256;
+	EVP_MD_CTX *md;
+	EVP_MAC *hmac;
+	EVP_MAC_CTX *mac;
+	struct secret *keys_mem; /* locked: struct derived[LIMIT_SIGV4_KEYS] */
+	struct strbuf canonical; /* wiped */
+	struct strbuf text;	 /* scratch, wiped */
+	/* borrowed from keys_mem */
+	struct derived *keys;
+	/* plain */
+	size_t next_key;
+	struct pair pairs[LIMIT_SIGV4_QUERY_PAIRS];
+	struct named named[SIGNED_MAX];
+	size_t named_n;
+};
+
+static int out_of_memory(struct err *e)
+{
+	return err_reason(e, REASON_INTERNAL_ERROR, "signing: out of memory");
+}
+
+static void add_hex(struct strbuf *out, const unsigned char *p, size_t n)
+{
+	static const char digits[] = "0123456789abcdef";
+
+	for (size_t i = 0; i < n; i++) {
+		strbuf_addc(out, digits[p[i] >> 4]);
+		strbuf_addc(out, digits[p[i] & 15]);
+	}
+}
+
+/* ---- birth and end ---- */
+
+int sigv4_new(struct sigv4 **ret, struct err *e)
+{
+	struct sigv4 *s = calloc(1, sizeof(*s));
+	char name[] = "SHA256";
+	OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, name, 0),
+			       OSSL_PARAM_construct_end()};
+
+	if (!s)
+		return out_of_memory(e);
+	strbuf_init(&s->canonical, SCRATCH_MAX);
+	strbuf_init(&s->text, SCRATCH_MAX);
+	s->sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
+	s->md = EVP_MD_CTX_new();
+	s->hmac = EVP_MAC_fetch(NULL, "HMAC", NULL);
+	s->mac = s->hmac ? EVP_MAC_CTX_new(s->hmac) : NULL;
+	s->keys_mem = secret_new(LIMIT_SIGV4_KEYS * sizeof(struct derived) + 64);
+	if (!s->sha256 || !s->md || !s->mac || !s->keys_mem ||
+	    EVP_MAC_CTX_set_params(s->mac, params) != 1) {
+		sigv4_free(s);
+		return out_of_memory(e);
+	}
+	/* Its room begins wherever the header ends; bytes alone are kept there. */
+	s->keys = (struct derived *)(void *)secret_room(s->keys_mem);
+	*ret = s;
+	return 0;
+}
+
+void sigv4_free(struct sigv4 *s)
+{
+	if (!s)
+		return;
+	EVP_MD_CTX_free(s->md);
+	EVP_MD_free(s->sha256);
+	EVP_MAC_CTX_free(s->mac);
+	EVP_MAC_free(s->hmac);
+	secret_unref(s->keys_mem);
+	strbuf_wipe(&s->canonical);
+	strbuf_wipe(&s->text);
+	free(s);
+}
+
+/* Empties one that is used again, and leaves nothing in it. */
+static void wipe(struct strbuf *b)
+{
+	if (b->data)
+		OPENSSL_cleanse(b->data, b->len);
+	strbuf_reset(b);
+}
+
+/* ---- hashes ---- */
+
+static int sha256(struct sigv4 *s, struct str in, unsigned char out[HASH_BYTES])
+{
+	return EVP_DigestInit_ex2(s->md, s->sha256, NULL) == 1 &&
+			       EVP_DigestUpdate(s->md, in.p, in.n) == 1 &&
+			       EVP_DigestFinal_ex(s->md, out, NULL) == 1
+		       ? 0
+		       : -1;
+}
+
+static int hmac(struct sigv4 *s, const unsigned char *key, size_t key_n, struct str in,
+		unsigned char out[HASH_BYTES])
+{
+	size_t n = 0;
+
+	return EVP_MAC_init(s->mac, key, key_n, NULL) == 1 &&
+			       EVP_MAC_update(s->mac, (const unsigned char *)in.p, in.n) == 1 &&
+			       EVP_MAC_final(s->mac, out, &n, HASH_BYTES) == 1
+		       ? 0
+		       : -1;
+}
+
+/* Between two requests OpenSSL's own memory holds no key of ours. */
+static void forget_key(struct sigv4 *s)
+{
+	static const unsigned char zero[HASH_BYTES];
+
+	(void)EVP_MAC_init(s->mac, zero, sizeof(zero), NULL);
+}
+
+struct sigv4_hash {
+	EVP_MD_CTX *md;
+};
+
+int sigv4_hash_new(struct sigv4_hash **ret)
+{
+	struct sigv4_hash *h = calloc(1, sizeof(*h));
+
+	if (h)
+		h->md = EVP_MD_CTX_new();
+	if (!h || !h->md || EVP_DigestInit_ex2(h->md, EVP_sha256(), NULL) != 1) {
+		sigv4_hash_free(h);
+		return -1;
+	}
+	*ret = h;
+	return 0;
+}
+
+void sigv4_hash_free(struct sigv4_hash *h)
+{
+	if (!h)
+		return;
+	EVP_MD_CTX_free(h->md);
+	free(h);
+}
+
+int sigv4_hash_add(struct sigv4_hash *h, struct str data)
+{
+	return EVP_DigestUpdate(h->md, data.p, data.n) == 1 ? 0 : -1;
+}
+
+int sigv4_hash_end(struct sigv4_hash *h, char out[SIGV4_HASH_HEX])
+{
+	unsigned char raw[HASH_BYTES];
+	char mem[SIGV4_HASH_HEX + 1];
+	struct strbuf b;
+
+	if (EVP_DigestFinal_ex(h->md, raw, NULL) != 1)
+		return -1;
+	strbuf_init_fixed(&b, mem, sizeof(mem));
+	add_hex(&b, raw, sizeof(raw));
+	memcpy(out, mem, SIGV4_HASH_HEX);
+	return 0;
+}
+
+/* ---- parts ---- */
+
+static bool is_part(struct str s)
+{
+	for (size_t i = 0; i < s.n; i++)
+		if (s.p[i] <= 0x20 || s.p[i] > 0x7e)
+			return false;
+	return s.n > 0;
+}
+
+/* What an access key id is made of: it stands in Authorization, between `=` and `/`. */
+static bool is_id(struct str s)
+{
+	for (size_t i = 0; i < s.n; i++) {
+		char c = s.p[i];
+
+		if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+		      c == '_' || c == '-' || c == '.'))
+			return false;
+	}
+	return s.n > 0 && s.n <= 128;
+}
+
+static int check_parts(const struct sigv4_parts *p, struct err *e)
+{
+	if (!is_id(p->id) || !is_part(p->key) || p->key.n > 256 ||
+	    (p->token.n > 0 && !is_part(p->token)))
+		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE,
+				  "it is no access key id and secret access key");
+	return 0;
+}
+
+int sigv4_read_parts(struct str text, struct sigv4_parts *ret, struct err *e)
+{
+	struct str rest = text;
+	struct sigv4_parts p = {.id = str_split(&rest, ' ')};
+
+	p.key = str_split(&rest, ' ');
+	if (rest.p) {
+		p.token = rest;
+		if (rest.n == 0)
+			return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE,
+					  "a blank stands at its end");
+	}
+	if (check_parts(&p, e) < 0)
+		return -1;
+	*ret = p;
+	return 0;
+}
+
+int sigv4_join_parts(const struct sigv4_parts *p, struct secret **ret, struct err *e)
+{
+	size_t n = p->id.n + 1 + p->key.n + (p->token.n ? 1 + p->token.n : 0);
+	struct secret *s;
+	char *to;
+
+	if (check_parts(p, e) < 0)
+		return -1;
+	s = secret_new(n + 1);
+	if (!s)
+		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "out of memory");
+	to = secret_room(s);
+	memcpy(to, p->id.p, p->id.n);
+	to += p->id.n;
+	*to++ = ' ';
+	memcpy(to, p->key.p, p->key.n);
+	to += p->key.n;
+	if (p->token.n > 0) {
+		*to++ = ' ';
+		memcpy(to, p->token.p, p->token.n);
+	}
+	secret_trim(s, n);
+	if (secret_check(s, e) < 0) {
+		secret_unref(s);
+		return -1;
+	}
+	*ret = s;
+	return 0;
+}
+
+/* ---- the canonical request ---- */
+
+static bool is_unreserved(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+	       c == '-' || c == '.' || c == '_' || c == '~';
+}
+
+static void add_encoded(struct strbuf *out, unsigned char c)
+{
+	static const char digits[] = "0123456789ABCDEF";
+
+	if (is_unreserved((char)c)) {
+		strbuf_addc(out, (char)c);
+		return;
+	}
+	strbuf_addc(out, '%');
+	strbuf_addc(out, digits[c >> 4]);
+	strbuf_addc(out, digits[c & 15]);
+}
+
+static int hex_digit(char c)
+{
+	return c >= '0' && c <= '9'   ? c - '0'
+	       : c >= 'a' && c <= 'f' ? c - 'a' + 10
+	       : c >= 'A' && c <= 'F' ? c - 'A' + 10
+				      : -1;
+}
+
+/* The byte that s begins with, decoded; how long it is there. */
+static size_t decode_one(struct str s, unsigned char *ret)
+{
+	if (s.p[0] == '%' && s.n > 2 && hex_digit(s.p[1]) >= 0 && hex_digit(s.p[2]) >= 0) {
+		*ret = (unsigned char)(hex_digit(s.p[1]) * 16 + hex_digit(s.p[2]));
+		return 3;
+	}
+	*ret = (unsigned char)s.p[0];
+	return 1;
+}
+
+bool sigv4_keeps_path(struct str service)
+{
+	return str_eq(service, STR("s3")) || str_eq(service, STR("s3express")) ||
+	       str_eq(service, STR("s3-outposts")) || str_eq(service, STR("s3-object-lambda"));
+}
+
+/* S3: decoded once and encoded anew, every slash kept. */
+static void add_kept_path(struct strbuf *out, struct str path)
+{
+	while (path.n > 0) {
+		unsigned char c;
+		size_t n = decode_one(path, &c);
+
+		if (c == '/')
+			strbuf_addc(out, '/');
+		else
+			add_encoded(out, c);
+		path = str_skip(path, n);
+	}
+}
+
+/* All others: as it is written, encoded once more, runs of slashes as one. There are no dot
+ * segments in it (policy/url.h). */
+static void add_path(struct strbuf *out, struct str path)
+{
+	for (size_t i = 0; i < path.n; i++) {
+		if (path.p[i] != '/')
+			add_encoded(out, (unsigned char)path.p[i]);
+		else if (i == 0 || path.p[i - 1] != '/')
+			strbuf_addc(out, '/');
+	}
+}
+
+static void add_query_text(struct strbuf *out, struct str s)
+{
+	while (s.n > 0) {
+		unsigned char c;
+		size_t n = decode_one(s, &c);
+
+		add_encoded(out, n == 1 && c == '+' ? ' ' : c);
+		s = str_skip(s, n);
+	}
+}
+
+static int by_pair(const void *a, const void *b)
+{
+	const struct pair *x = a, *y = b;
+	int r = str_cmp(x->name, y->name);
+
+	return r ? r : str_cmp(x->value, y->value);
+}
+
+static int read_pairs(struct sigv4 *s, struct str query, size_t *ret_n, struct err *e)
+{
+	size_t n = 0;
+
+	while (query.p) {
+		struct str one = str_split(&query, '&');
+		struct str value = one, name = str_split(&value, '=');
+		struct pair *p = &s->pairs[n];
+
+		if (one.n == 0)
+			continue;
+		if (n == LIMIT_SIGV4_QUERY_PAIRS)
+			return err_reason(e, REASON_UNSIGNABLE,
+					  "its query has more than %d parts, which are not signed",
+					  LIMIT_SIGV4_QUERY_PAIRS);
+		p->at = s->text.len;
+		add_query_text(&s->text, name);
+		p->name.n = s->text.len - p->at;
+		p->value_at = s->text.len;
+		add_query_text(&s->text, value);
+		p->value.n = s->text.len - p->value_at;
+		n++;
+	}
+	for (size_t i = 0; i < n; i++) {
+		s->pairs[i].name.p = strbuf_cstr(&s->text) + s->pairs[i].at;
+		s->pairs[i].value.p = strbuf_cstr(&s->text) + s->pairs[i].value_at;
+	}
+	*ret_n = n;
+	return 0;
+}
+
+static int add_query(struct sigv4 *s, const struct url *u, struct err *e)
+{
+	size_t n = 0;
+
+	if (!u->has_query || u->query.n == 0)
+		return 0;
+	strbuf_reset(&s->text);
+	if (read_pairs(s, u->query, &n, e) < 0)
+		return -1;
+	if (s->text.overflowed)
+		return out_of_memory(e);
+	if (n > 1)
+		qsort(s->pairs, n, sizeof(s->pairs[0]), by_pair);
+	for (size_t i = 0; i < n; i++) {
+		if (i > 0)
+			strbuf_addc(&s->canonical, '&');
+		strbuf_add(&s->canonical, s->pairs[i].name);
+		strbuf_addc(&s->canonical, '=');
+		strbuf_add(&s->canonical, s->pairs[i].value);
+	}
+	return 0;
+}
+
+static char lower(char c)
+{
+	return c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c;
+}
+
+static int cmp_nocase(struct str a, struct str b)
+{
+	size_t n = a.n < b.n ? a.n : b.n;
+
+	for (size_t i = 0; i < n; i++) {
+		int d = (unsigned char)lower(a.p[i]) - (unsigned char)lower(b.p[i]);
+
+		if (d)
+			return d;
+	}
+	return (a.n > b.n) - (a.n < b.n);
+}
+
+static int by_name(const void *a, const void *b)
+{
+	const struct named *x = a, *y = b;
+	int r = cmp_nocase(x->name, y->name);
+
+	return r ? r : (x->order > y->order) - (x->order < y->order);
+}
+
+static int note(struct sigv4 *s, struct str name, struct str value)
+{
+	if (s->named_n == SIGNED_MAX)
+		return -1;
+	s->named[s->named_n] = (struct named){name, value, s->named_n};
+	s->named_n++;
+	return 0;
+}
+
+static bool is_signed(struct str name)
+{
+	return (name.n > 6 && str_eq_nocase(str_head(name, 6), STR("x-amz-"))) ||
+	       str_eq_nocase(name, STR("content-type")) || str_eq_nocase(name, STR("content-md5"));
+}
+
+/* Blanks at the ends are no part of a value, and a run of them within counts as one. */
+static void add_value(struct strbuf *out, struct str v)
+{
+	v = str_trim_ows(v);
+	for (size_t i = 0; i < v.n; i++)
+		if (v.p[i] != ' ' || v.p[i - 1] != ' ')
+			strbuf_addc(out, v.p[i]);
+}
+
+static void add_lower(struct strbuf *out, struct str name)
+{
+	for (size_t i = 0; i < name.n; i++)
+		strbuf_addc(out, lower(name.p[i]));
+}
+
+/* The names in order, each once, between semicolons. */
+static void add_names(const struct sigv4 *s, struct strbuf *out)
+{
+	for (size_t i = 0; i < s->named_n; i++) {
+		if (i > 0 && cmp_nocase(s->named[i].name, s->named[i - 1].name) == 0)
+			continue;
+		if (i > 0)
+			strbuf_addc(out, ';');
+		add_lower(out, s->named[i].name);
+	}
+}
+
+static void add_fields(struct sigv4 *s)
+{
+	struct strbuf *out = &s->canonical;
+
+	for (size_t i = 0; i < s->named_n; i++) {
+		const struct named *f = &s->named[i];
+
+		if (i > 0 && cmp_nocase(f->name, f[-1].name) == 0) {
+			strbuf_addc(out, ',');
+		} else {
+			if (i > 0)
+				strbuf_addc(out, '\n');
+			add_lower(out, f->name);
+			strbuf_addc(out, ':');
+		}
+		add_value(out, f->value);
+	}
+	strbuf_adds(out, "\n\n");
+}
+
+static int choose_fields(struct sigv4 *s, const struct sigv4_request *r, struct str host,
+			 struct str stamp, struct err *e)
+{
+	int rc = 0;
+
+	s->named_n = 0;
+	for (size_t i = 0; i < r->fields->n; i++)
+		if (r->every_field || is_signed(r->fields->v[i].name))
+			rc |= note(s, r->fields->v[i].name, r->fields->v[i].value);
+	rc |= note(s, STR("host"), host);
+	rc |= note(s, STR("x-amz-date"), stamp);
+	if (!r->no_payload_field)
+		rc |= note(s, STR("x-amz-content-sha256"), r->payload);
+	if (r->who.token.n > 0)
+		rc |= note(s, STR("x-amz-security-token"), r->who.token);
+	if (rc < 0)
+		return err_reason(e, REASON_UNSIGNABLE, "it has too many fields to be signed");
+	qsort(s->named, s->named_n, sizeof(s->named[0]), by_name);
+	return 0;
+}
+
+static int write_canonical(struct sigv4 *s, const struct sigv4_request *r, struct str stamp,
+			   struct err *e)
+{
+	char host_mem[LIMIT_HOST_BYTES + 16];
+	struct strbuf host;
+
+	wipe(&s->canonical);
+	wipe(&s->text);
+	strbuf_init_fixed(&host, host_mem, sizeof(host_mem));
+	url_add_authority(r->url, &host);
+	if (choose_fields(s, r, strbuf_str(&host), stamp, e) < 0)
+		return -1;
+	strbuf_add(&s->canonical, r->method);
+	strbuf_addc(&s->canonical, '\n');
+	if (sigv4_keeps_path(r->service))
+		add_kept_path(&s->canonical, r->url->path);
+	else
+		add_path(&s->canonical, r->url->path);
+	strbuf_addc(&s->canonical, '\n');
+	if (add_query(s, r->url, e) < 0)
+		return -1;
+	strbuf_addc(&s->canonical, '\n');
+	add_fields(s);
+	add_names(s, &s->canonical);
+	strbuf_addc(&s->canonical, '\n');
+	strbuf_add(&s->canonical, r->payload);
+	return s->canonical.overflowed || host.overflowed ? out_of_memory(e) : 0;
+}
+
+struct str sigv4_last_canonical(const struct sigv4 *s)
+{
+	return strbuf_str(&s->canonical);
+}
+
+/* ---- keys ---- */
+
+static bool is_key_of(const struct derived *d, const struct sigv4_request *r, const char *date,
+		      const unsigned char of[HASH_BYTES])
+{
+	return memcmp(d->date, date, DATE_LEN) == 0 && CRYPTO_memcmp(d->of, of, HASH_BYTES) == 0 &&
+	       str_eq(r->region, str_from_c(d->region)) &&
+	       str_eq(r->service, str_from_c(d->service));
+}
+
+/* kSigning of the specification. */
+static int derive(struct sigv4 *s, const struct sigv4_request *r, const char *date,
+		  unsigned char out[HASH_BYTES])
+{
+	unsigned char secret[4 + 256];
+	int rc;
+
+	memcpy(secret, "AWS4", 4);
+	memcpy(secret + 4, r->who.key.p, r->who.key.n);
+	rc = hmac(s, secret, 4 + r->who.key.n, str_from(date, DATE_LEN), out);
+	OPENSSL_cleanse(secret, sizeof(secret));
+	if (rc < 0 || hmac(s, out, HASH_BYTES, r->region, out) < 0 ||
+	    hmac(s, out, HASH_BYTES, r->service, out) < 0 ||
+	    hmac(s, out, HASH_BYTES, STR("aws4_request"), out) < 0)
+		return -1;
+	return 0;
+}
+
+/* A day's keys are worth nothing on the next one: the first signature of a day wipes the others. */
+static void drop_other_days(struct sigv4 *s, const char *date)
+{
+	for (size_t i = 0; i < LIMIT_SIGV4_KEYS; i++)
+		if (s->keys[i].date[0] && memcmp(s->keys[i].date, date, DATE_LEN) != 0)
+			OPENSSL_cleanse(&s->keys[i], sizeof(s->keys[i]));
+}
+
+static const struct derived *find_key(struct sigv4 *s, const struct sigv4_request *r,
+				      const char *date)
+{
+	unsigned char of[HASH_BYTES];
+	struct derived *d;
+
+	if (r->region.n > LIMIT_SIGV4_SCOPE_WORD || r->service.n > LIMIT_SIGV4_SCOPE_WORD ||
+	    sha256(s, r->who.key, of) < 0)
+		return NULL;
+	for (size_t i = 0; i < LIMIT_SIGV4_KEYS; i++)
+		if (is_key_of(&s->keys[i], r, date, of))
+			return &s->keys[i];
+	drop_other_days(s, date);
+	d = &s->keys[s->next_key];
+	s->next_key = (s->next_key + 1) % LIMIT_SIGV4_KEYS;
+	OPENSSL_cleanse(d, sizeof(*d));
+	if (derive(s, r, date, d->key) < 0) {
+		OPENSSL_cleanse(d, sizeof(*d));
+		return NULL;
+	}
+	memcpy(d->of, of, HASH_BYTES);
+	memcpy(d->date, date, DATE_LEN);
+	memcpy(d->region, r->region.p, r->region.n);
+	memcpy(d->service, r->service.p, r->service.n);
+	return d;
+}
+
+/* ---- the signature ---- */
+
+static void add_scope(struct strbuf *out, const struct sigv4_request *r, const char *date)
+{
+	strbuf_add(out, str_from(date, DATE_LEN));
+	strbuf_addc(out, '/');
+	strbuf_add(out, r->region);
+	strbuf_addc(out, '/');
+	strbuf_add(out, r->service);
+	strbuf_adds(out, "/aws4_request");
+}
+
+static int signature(struct sigv4 *s, const struct sigv4_request *r, struct str stamp,
+		     unsigned char out[HASH_BYTES], struct err *e)
+{
+	const struct derived *key = find_key(s, r, stamp.p);
+	unsigned char hash[HASH_BYTES];
+	int rc = -1;
+
+	wipe(&s->text);
+	if (key && sha256(s, strbuf_str(&s->canonical), hash) == 0) {
+		strbuf_adds(&s->text, ALGORITHM "\n");
+		strbuf_add(&s->text, stamp);
+		strbuf_addc(&s->text, '\n');
+		add_scope(&s->text, r, stamp.p);
+		strbuf_addc(&s->text, '\n');
+		add_hex(&s->text, hash, sizeof(hash));
+		if (!s->text.overflowed)
+			rc = hmac(s, key->key, HASH_BYTES, strbuf_str(&s->text), out);
+	}
+	forget_key(s);
+	return rc < 0 ? out_of_memory(e) : 0;
+}
+
+/* Of mem, from `at` on, as a field; mem may still move, so that only lengths are kept. */
+struct piece {
+	struct str name;
+	size_t at, n;
+};
+
+static void add_piece(struct strbuf *mem, struct piece *p, struct str name, struct str value)
+{
+	*p = (struct piece){.name = name, .at = mem->len, .n = value.n};
+	strbuf_add(mem, value);
+}
+
+static void write_authorization(const struct sigv4 *s, const struct sigv4_request *r,
+				const char *date, const unsigned char sig[HASH_BYTES],
+				struct strbuf *mem, struct piece *p)
+{
+	*p = (struct piece){.name = STR("Authorization"), .at = mem->len};
+	strbuf_adds(mem, ALGORITHM " Credential=");
+	strbuf_add(mem, r->who.id);
+	strbuf_addc(mem, '/');
+	add_scope(mem, r, date);
+	strbuf_adds(mem, ", SignedHeaders=");
+	add_names(s, mem);
+	strbuf_adds(mem, ", Signature=");
+	add_hex(mem, sig, HASH_BYTES);
+	p->n = mem->len - p->at;
+}
+
+static int write_fields(const struct sigv4 *s, const struct sigv4_request *r, struct str stamp,
+			const unsigned char sig[HASH_BYTES], struct strbuf *mem,
+			struct fields *extra, struct err *e)
+{
+	struct piece p[4];
+	size_t n = 0;
+
+	add_piece(mem, &p[n++], STR("X-Amz-Date"), stamp);
+	if (!r->no_payload_field)
+		add_piece(mem, &p[n++], STR("X-Amz-Content-Sha256"), r->payload);
+	if (r->who.token.n > 0)
+		add_piece(mem, &p[n++], STR("X-Amz-Security-Token"), r->who.token);
+	write_authorization(s, r, stamp.p, sig, mem, &p[n++]);
+	if (mem->overflowed)
+		return out_of_memory(e);
+	for (size_t i = 0; i < n; i++)
+		if (fields_add(extra, p[i].name, str_from(mem->data + p[i].at, p[i].n)) < 0)
+			return out_of_memory(e);
+	return 0;
+}
+
+int sigv4_sign(struct sigv4 *s, const struct sigv4_request *r, struct strbuf *mem,
+	       struct fields *extra, struct err *e)
+{
+	unsigned char sig[HASH_BYTES];
+	char stamp[STAMP_LEN + 1];
+	struct tm tm;
+
+	if (!gmtime_r(&r->now, &tm) || tm.tm_year < 100 || tm.tm_year > 8000 ||
+	    strftime(stamp, sizeof(stamp), "%Y%m%dT%H%M%SZ", &tm) != STAMP_LEN)
+		return err_reason(e, REASON_INTERNAL_ERROR, "signing: the clock is not set");
+	if (check_parts(&r->who, e) < 0 ||
+	    write_canonical(s, r, str_from(stamp, STAMP_LEN), e) < 0 ||
+	    signature(s, r, str_from(stamp, STAMP_LEN), sig, e) < 0)
+		return -1;
+	return write_fields(s, r, str_from(stamp, STAMP_LEN), sig, mem, extra, e);
+}
