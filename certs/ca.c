@@ -85,7 +85,7 @@ X509 *ca_make_cert(EVP_PKEY *key, unsigned days, struct err *e)
 	return NULL;
 }
 
-/* Both stacks empty; takes a count of cert and key. NULL when memory is out. */
+/* Both stacks empty; takes a count of cert and key (NULL: public). NULL when memory is out. */
 static struct ca *ca_new(X509 *cert, EVP_PKEY *key, struct err *e)
 {
 	struct ca *ca = calloc(1, sizeof(*ca));
@@ -99,9 +99,9 @@ static struct ca *ca_new(X509 *cert, EVP_PKEY *key, struct err *e)
 	ca->chain = sk_X509_new_null();
 	if (X509_up_ref(cert))
 		ca->cert = cert;
-	if (EVP_PKEY_up_ref(key))
+	if (key && EVP_PKEY_up_ref(key))
 		ca->key = key;
-	if (!ca->rest || !ca->chain || !ca->cert || !ca->key) {
+	if (!ca->rest || !ca->chain || !ca->cert || (key && !ca->key)) {
 		ca_unref(ca);
 		err_set(e, "out of memory");
 		return NULL;
@@ -137,7 +137,7 @@ static int check_cert(X509 *x, EVP_PKEY *key, struct err *e)
 	if (X509_cmp_current_time(X509_get0_notAfter(x)) <= 0)
 		return err_set(e,
 			       "the certificate has expired (`stile ca rotate` makes a new one)");
-	if (X509_check_private_key(x, key) != 1) {
+	if (key && X509_check_private_key(x, key) != 1) {
 		tls_err(NULL, REASON_NONE, "mismatch");
 		return err_set(e, "ca.key is not the key of the certificate");
 	}
@@ -215,6 +215,11 @@ out:
 	X509_free(cert);
 	BIO_free(bio);
 	return rc;
+}
+
+int ca_new_public(struct str pem, struct ca **ret, struct err *e)
+{
+	return ca_from_pem(pem, NULL, ret, e);
 }
 
 struct ca *ca_ref(struct ca *ca)

@@ -8,6 +8,7 @@
 #include <openssl/x509.h>
 
 #include "logging/err.h"
+#include "logging/str.h"
 #include "logging/strbuf.h"
 
 struct ca; /* immutable once made; shared by threads */
@@ -20,6 +21,9 @@ int ca_new_memory(unsigned days, struct ca **ret, struct err *e) ATTR_NODISCARD;
 int ca_load_or_create(const char *dir, struct ca **ret, struct err *e) ATTR_NODISCARD;
 /* The same without making one. */
 int ca_load(const char *dir, struct ca **ret, struct err *e) ATTR_NODISCARD;
+/* What ca_add_pem wrote, without the key: enough to send chains and to say whom to trust, and not
+ * to sign (ca_key is NULL). */
+int ca_new_public(struct str pem, struct ca **ret, struct err *e) ATTR_NODISCARD;
 /* Sets a pair in the folder aside (the certificate stays as ca.pem.old, the key is deleted) and
  * makes a new one. Leaves of the old one are refused by whoever trusts only the new. */
 int ca_rotate(const char *dir, struct ca **ret, struct err *e) ATTR_NODISCARD;
@@ -28,7 +32,7 @@ void ca_unref(struct ca *ca);
 
 /* Borrowed from the ca. */
 X509 *ca_cert(const struct ca *ca);
-EVP_PKEY *ca_key(const struct ca *ca);
+EVP_PKEY *ca_key(const struct ca *ca); /* NULL: a public one */
 /* What a server sends behind the leaf: nothing for a self-signed CA, the CA's own certificate and
  * the intermediates that stand behind it in ca.pem for one that somebody else signed. Never NULL.
  */

@@ -12,7 +12,7 @@ EVP_PKEY *ca_make_key(void);
 /* A self-signed certificate for key. NULL on failure. */
 X509 *ca_make_cert(EVP_PKEY *key, unsigned days, struct err *e);
 /* Checks that the first certificate of pem is a CA's, that it has not expired and that key belongs
- * to it. The key is counted up, the text is copied. */
+ * to it (NULL: none is at hand). The key is counted up, the text is copied. */
 int ca_from_pem(struct str pem, EVP_PKEY *key, struct ca **ret, struct err *e) ATTR_NODISCARD;
 
 #endif

@@ -15,7 +15,6 @@
 #include "certs/x509_build.h"
 
 #define COMMON_NAME_MAX 64 /* ub-common-name, RFC 5280 appendix A */
-#define DAY_SECS	86400
 #define LEAF_EXTS	5
 #define KIND_DNS	'd'
 #define KIND_IP		'i'
@@ -119,13 +118,24 @@ static X509_EXTENSION *make_eku(void)
 
 int leaf_maker_new(struct ca *ca, struct leaf_maker **ret, struct err *e)
 {
+	EVP_PKEY *key = EVP_EC_gen("P-256");
+	int rc = key ? leaf_maker_new_for(ca, key, ret, e)
+		     : tls_err(e, REASON_NONE, "cannot make a key for leaves");
+
+	EVP_PKEY_free(key);
+	return rc;
+}
+
+int leaf_maker_new_for(struct ca *ca, EVP_PKEY *key, struct leaf_maker **ret, struct err *e)
+{
 	static const int usage[] = {0}; /* digitalSignature */
 	struct leaf_maker *m = calloc(1, sizeof(*m));
 
 	if (!m)
 		return err_set(e, "out of memory");
 	m->ca = ca_ref(ca);
-	m->key = EVP_EC_gen("P-256");
+	if (EVP_PKEY_up_ref(key))
+		m->key = key;
 	if (!m->key || x509_time_to_unix(X509_get0_notAfter(ca_cert(ca)), &m->ca_ends) != 0)
 		goto fail;
 	m->exts[0] = x509_ext_basic(false, -1);
@@ -198,51 +208,124 @@ static int fill(X509 *x, const struct leaf_maker *m, const struct leaf_key *k,
 
 /* A leaf never outlives the CA; one that the CA has cut short is not made anew before it ends,
  * since the next would end at the same moment. */
-static void plan_life(const struct leaf_maker *m, time_t now, struct leaf *l, time_t *ret_not_after)
+static void plan_life(time_t ca_ends, time_t from, time_t not_after, struct leaf *l)
 {
-	time_t life = (time_t)LIMIT_LEAF_DAYS * DAY_SECS;
-
-	l->usable_from = now - CERT_BACKDATE_SECS;
-	*ret_not_after = l->usable_from + life - 1;
-	l->renew_at = *ret_not_after - life / 4;
-	if (*ret_not_after > m->ca_ends) {
-		*ret_not_after = m->ca_ends;
-		l->renew_at = m->ca_ends;
-	}
+	l->usable_from = from;
+	l->renew_at = not_after < ca_ends ? not_after - (not_after + 1 - from) / 4 : ca_ends;
 }
 
-static int sign(const struct leaf_maker *m, const struct leaf_key *k, struct str common_name,
-		time_t now, struct leaf *l)
+static int bind_tickets(const struct leaf_key *k, struct leaf *l)
 {
-	time_t not_after;
-
-	plan_life(m, now, l, &not_after);
-	l->cert = X509_new();
-	if (!l->cert || fill(l->cert, m, k, common_name) != 0 ||
-	    x509_set_validity(l->cert, l->usable_from, not_after) != 0 ||
-	    x509_sign(l->cert, ca_key(m->ca)) != 0)
-		return -1;
 	return EVP_Q_digest(NULL, "SHA256", NULL, k->bytes, k->len, l->sid_ctx, NULL) == 1 ? 0 : -1;
+}
+
+/* The certificate alone, up to *ret_not_after. NULL: see OpenSSL's queue. */
+static X509 *sign(const struct leaf_maker *m, const struct leaf_key *k, struct str common_name,
+		  time_t from, time_t life, time_t *ret_not_after)
+{
+	X509 *x = X509_new();
+
+	*ret_not_after = from + life - 1;
+	if (*ret_not_after > m->ca_ends)
+		*ret_not_after = m->ca_ends;
+	if (x && fill(x, m, k, common_name) == 0 &&
+	    x509_set_validity(x, from, *ret_not_after) == 0 && x509_sign(x, ca_key(m->ca)) == 0)
+		return x;
+	X509_free(x);
+	return NULL;
+}
+
+static int check_ca(const struct leaf_maker *m, time_t now, struct err *e)
+{
+	if (now < m->ca_ends)
+		return 0;
+	return err_reason(e, REASON_INTERNAL_ERROR,
+			  "stile's CA has expired (`stile ca rotate` makes a new one)");
+}
+
+static struct leaf *leaf_new(struct ca *ca, EVP_PKEY *key, const struct leaf_key *k)
+{
+	struct leaf *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return NULL;
+	atomic_init(&l->refs, 1);
+	l->ca = ca_ref(ca);
+	if (EVP_PKEY_up_ref(key))
+		l->key = key;
+	if (l->key && bind_tickets(k, l) == 0)
+		return l;
+	leaf_unref(l);
+	return NULL;
 }
 
 int leaf_make(const struct leaf_maker *m, const struct leaf_key *k, struct str common_name,
 	      time_t now, struct leaf **ret, struct err *e)
 {
+	time_t from = now - CERT_BACKDATE_SECS, not_after = 0;
 	struct leaf *l;
 
-	if (now >= m->ca_ends)
-		return err_reason(e, REASON_INTERNAL_ERROR,
-				  "stile's CA has expired (`stile ca rotate` makes a new one)");
-	l = calloc(1, sizeof(*l));
+	if (check_ca(m, now, e) != 0)
+		return -1;
+	l = leaf_new(m->ca, m->key, k);
 	if (!l)
 		return err_reason(e, REASON_INTERNAL_ERROR, "out of memory");
-	atomic_init(&l->refs, 1);
-	l->ca = ca_ref(m->ca);
-	if (EVP_PKEY_up_ref(m->key))
-		l->key = m->key;
-	if (!l->key || sign(m, k, common_name, now, l) != 0) {
+	l->cert = sign(m, k, common_name, from, LEAF_LIFE_SECS, &not_after);
+	if (!l->cert) {
 		leaf_unref(l);
 		return tls_err(e, REASON_INTERNAL_ERROR, "cannot sign a leaf");
+	}
+	plan_life(m->ca_ends, from, not_after, l);
+	*ret = l;
+	return 0;
+}
+
+int leaf_make_der(const struct leaf_maker *m, const struct leaf_key *k, struct str common_name,
+		  time_t now, time_t life, struct strbuf *out, struct err *e)
+{
+	time_t not_after = 0;
+	unsigned char *der = NULL;
+	X509 *x;
+	int n;
+
+	if (check_ca(m, now, e) != 0)
+		return -1;
+	x = sign(m, k, common_name, now - CERT_BACKDATE_SECS, life, &not_after);
+	n = x ? i2d_X509(x, &der) : -1;
+	X509_free(x);
+	if (n <= 0)
+		return tls_err(e, REASON_INTERNAL_ERROR, "cannot sign a leaf");
+	strbuf_add(out, str_from((const char *)der, (size_t)n));
+	OPENSSL_free(der);
+	return out->overflowed ? err_reason(e, REASON_INTERNAL_ERROR, "out of memory") : 0;
+}
+
+/* Over our key, and with dates that can be read. */
+static int take_cert(struct leaf *l, struct str der)
+{
+	const unsigned char *p = (const unsigned char *)der.p;
+	time_t from, not_after, ca_ends;
+
+	l->cert = d2i_X509(NULL, &p, (long)der.n);
+	if (!l->cert || X509_check_private_key(l->cert, l->key) != 1 ||
+	    x509_time_to_unix(X509_get0_notBefore(l->cert), &from) != 0 ||
+	    x509_time_to_unix(X509_get0_notAfter(l->cert), &not_after) != 0 ||
+	    x509_time_to_unix(X509_get0_notAfter(ca_cert(l->ca)), &ca_ends) != 0)
+		return -1;
+	plan_life(ca_ends, from, not_after, l);
+	return 0;
+}
+
+int leaf_from_der(struct str der, EVP_PKEY *key, struct ca *ca, const struct leaf_key *k,
+		  struct leaf **ret, struct err *e)
+{
+	struct leaf *l = leaf_new(ca, key, k);
+
+	if (!l)
+		return err_reason(e, REASON_INTERNAL_ERROR, "out of memory");
+	if (take_cert(l, der) != 0) {
+		leaf_unref(l);
+		return tls_err(e, REASON_INTERNAL_ERROR, "a leaf that was signed cannot be used");
 	}
 	*ret = l;
 	return 0;

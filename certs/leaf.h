@@ -15,6 +15,7 @@
 #include "logging/limits.h"
 
 #define LEAF_SID_CTX_LEN 32
+#define LEAF_LIFE_SECS	 ((time_t)LIMIT_LEAF_DAYS * 86400)
 
 struct leaf {
 	/* counted */
@@ -43,9 +44,19 @@ int leaf_key_init(struct leaf_key *k, const struct leaf_name *name, struct err *
 struct leaf_maker;
 
 int leaf_maker_new(struct ca *ca, struct leaf_maker **ret, struct err *e) ATTR_NODISCARD;
+/* The same for a key pair of which only the public half is known here; it is counted. */
+int leaf_maker_new_for(struct ca *ca, EVP_PKEY *key, struct leaf_maker **ret,
+		       struct err *e) ATTR_NODISCARD;
 void leaf_maker_free(struct leaf_maker *m);
 /* Signs a leaf for the host. The whole span is LIMIT_LEAF_DAYS, or less if the CA ends earlier. */
 int leaf_make(const struct leaf_maker *m, const struct leaf_key *k, struct str common_name,
 	      time_t now, struct leaf **ret, struct err *e) ATTR_NODISCARD;
+
+/* Signs a leaf that holds for `life` seconds from an hour ago, and gives it as DER. */
+int leaf_make_der(const struct leaf_maker *m, const struct leaf_key *k, struct str common_name,
+		  time_t now, time_t life, struct strbuf *out, struct err *e) ATTR_NODISCARD;
+/* A leaf that was signed elsewhere, over the public half of `key`, which it takes a count of. */
+int leaf_from_der(struct str der, EVP_PKEY *key, struct ca *ca, const struct leaf_key *k,
+		  struct leaf **ret, struct err *e) ATTR_NODISCARD;
 
 #endif

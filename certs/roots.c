@@ -91,6 +91,14 @@ int roots_add_from(const char *const *files, size_t files_n, const char *dir, st
 		       files_n ? files[0] : "a bundle", dir ? dir : "a folder");
 }
 
+bool roots_is_system_file(const char *path)
+{
+	for (size_t i = 0; i < ARRAY_LEN(system_files); i++)
+		if (strcmp(path, system_files[i]) == 0)
+			return true;
+	return strcmp(path, X509_get_default_cert_file()) == 0;
+}
+
 int roots_add_system(struct strbuf *out, struct err *e)
 {
 	const char *const compiled[] = {X509_get_default_cert_file()};

@@ -16,6 +16,8 @@ int roots_add_system(struct strbuf *out, struct err *e) ATTR_NODISCARD;
 /* The same from given places: the first of the files that can be used, else all files of dir. */
 int roots_add_from(const char *const *files, size_t files_n, const char *dir, struct strbuf *out,
 		   struct err *e) ATTR_NODISCARD;
+/* Is it one of the fixed places of a bundle? */
+bool roots_is_system_file(const char *path);
 /* Appends one PEM file, which must hold a certificate, and a newline. */
 int roots_add_file(const char *path, struct strbuf *out, struct err *e) ATTR_NODISCARD;
 

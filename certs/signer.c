@@ -9,6 +9,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include <openssl/core_names.h>
+
 #include "certs/leaf.h"
 #include "certs/leaf_cache.h"
 #include "certs/signer_clock.h"
@@ -17,9 +19,12 @@
 
 struct signer {
 	/* owned */
-	struct leaf_maker *maker;
+	struct leaf_maker *maker; /* NULL: remote */
+	EVP_PKEY *key;		  /* remote: of all leaves */
 	struct leaf_cache *cache;
 	SSL_CTX *ctx; /* counted by each SSL as well */
+	/* counted */
+	struct ca *ca; /* remote: for the chain */
 	/* plain */
 	time_t (*now)(void);
 };
@@ -81,7 +86,8 @@ static time_t real_now(void)
 	return time(NULL);
 }
 
-int signer_new(struct ca *ca, size_t cache_max, struct signer **ret, struct err *e)
+/* Neither maker nor key yet. */
+static int new_bare(size_t cache_max, struct signer **ret, struct err *e)
 {
 	struct signer *s = calloc(1, sizeof(*s));
 
@@ -92,15 +98,61 @@ int signer_new(struct ca *ca, size_t cache_max, struct signer **ret, struct err 
 	s->ctx = make_ctx();
 	if (!s->ctx || alpn_data_index < 0 || alpn_len_index < 0) {
 		tls_err(e, REASON_NONE, "cannot prepare the server side of TLS");
-		goto fail;
+		signer_free(s);
+		return -1;
 	}
-	if (leaf_maker_new(ca, &s->maker, e) != 0 || leaf_cache_new(cache_max, &s->cache, e) != 0)
-		goto fail;
+	if (leaf_cache_new(cache_max, &s->cache, e) != 0) {
+		signer_free(s);
+		return -1;
+	}
 	*ret = s;
 	return 0;
-fail:
-	signer_free(s);
-	return -1;
+}
+
+int signer_new(struct ca *ca, size_t cache_max, struct signer **ret, struct err *e)
+{
+	struct signer *s = NULL;
+
+	if (new_bare(cache_max, &s, e) != 0)
+		return -1;
+	if (leaf_maker_new(ca, &s->maker, e) != 0) {
+		signer_free(s);
+		return -1;
+	}
+	*ret = s;
+	return 0;
+}
+
+int signer_new_remote(struct ca *ca, size_t cache_max, struct signer **ret, struct err *e)
+{
+	struct signer *s = NULL;
+
+	if (new_bare(cache_max, &s, e) != 0)
+		return -1;
+	s->ca = ca_ref(ca);
+	s->key = EVP_EC_gen("P-256");
+	if (!s->key) {
+		signer_free(s);
+		return tls_err(e, REASON_NONE, "cannot make a key for leaves");
+	}
+	*ret = s;
+	return 0;
+}
+
+bool signer_is_remote(const struct signer *s)
+{
+	return !s->maker;
+}
+
+int signer_public_key(const struct signer *s, unsigned char ret[SIGNER_POINT_LEN], struct err *e)
+{
+	size_t n = 0;
+
+	if (EVP_PKEY_get_octet_string_param(s->key, OSSL_PKEY_PARAM_PUB_KEY, ret, SIGNER_POINT_LEN,
+					    &n) == 1 &&
+	    n == SIGNER_POINT_LEN)
+		return 0;
+	return tls_err(e, REASON_NONE, "cannot tell the key of leaves");
 }
 
 void signer_free(struct signer *s)
@@ -110,6 +162,8 @@ void signer_free(struct signer *s)
 	SSL_CTX_free(s->ctx);
 	leaf_cache_free(s->cache);
 	leaf_maker_free(s->maker);
+	EVP_PKEY_free(s->key);
+	ca_unref(s->ca);
 	free(s);
 }
 
@@ -129,9 +183,35 @@ static struct leaf *get_or_make(struct signer *s, const struct leaf_name *name, 
 	l = leaf_cache_get(s->cache, &key, now);
 	if (l)
 		return l;
+	if (signer_is_remote(s)) {
+		err_reason(e, REASON_INTERNAL_ERROR, "nobody here signs a leaf");
+		return NULL;
+	}
 	if (leaf_make(s->maker, &key, name->text, now, &l, e) != 0)
 		return NULL;
 	return leaf_cache_put(s->cache, &key, l, now);
+}
+
+struct leaf *signer_find(struct signer *s, const struct leaf_name *name)
+{
+	struct leaf_key key;
+
+	if (leaf_key_init(&key, name, NULL) != 0)
+		return NULL;
+	return leaf_cache_get(s->cache, &key, s->now());
+}
+
+int signer_put(struct signer *s, const struct leaf_name *name, struct str der, struct leaf **ret,
+	       struct err *e)
+{
+	struct leaf *l = NULL;
+	struct leaf_key key;
+
+	if (leaf_key_init(&key, name, e) != 0 ||
+	    leaf_from_der(der, s->key, s->ca, &key, &l, e) != 0)
+		return -1;
+	*ret = leaf_cache_put(s->cache, &key, l, s->now());
+	return 0;
 }
 
 void signer_get(struct signer *s, const struct leaf_name *name,

@@ -19,10 +19,26 @@ struct leaf_name {
 	size_t ip_len;
 };
 
+#define SIGNER_POINT_LEN 65
+
 struct leaf; /* counted: a certificate and the key it belongs to */
 struct signer;
 
 int signer_new(struct ca *ca, size_t cache_max, struct signer **ret, struct err *e) ATTR_NODISCARD;
+/* A signer that holds no CA's key (ca may be public): what it has not got in its cache somebody
+ * else signs, who is given signer_public_key and whose answer is put with signer_put. */
+int signer_new_remote(struct ca *ca, size_t cache_max, struct signer **ret,
+		      struct err *e) ATTR_NODISCARD;
+bool signer_is_remote(const struct signer *s);
+/* The public half of the key of all leaves, an uncompressed point of P-256 (SEC 1 section 2.3.3).
+ */
+int signer_public_key(const struct signer *s, unsigned char ret[SIGNER_POINT_LEN],
+		      struct err *e) ATTR_NODISCARD;
+/* A reference to the leaf if it is in the cache; NULL: it has to be signed. */
+struct leaf *signer_find(struct signer *s, const struct leaf_name *name);
+/* Keeps what was signed for name, and gives a reference to the leaf to use. */
+int signer_put(struct signer *s, const struct leaf_name *name, struct str der, struct leaf **ret,
+	       struct err *e) ATTR_NODISCARD;
 void signer_free(struct signer *s);
 /* Calls done exactly once, perhaps before it returns: leaf is a reference that the callee owns,
  * NULL on failure with the reason in e. Thread-safe: the cache has one lock, never held while

@@ -233,4 +233,17 @@
 #define LIMIT_MS_PROVER_WAY     20000 /* for one way */
 #define LIMIT_MS_PROVER_CONNECT 2000
 
+/* The keeper (proxy/keeper/), which takes the proxy for hostile. */
+#define LIMIT_KEEPER_MESSAGE	     (2 * LIMIT_SECRET_BYTES) /* one message, either way */
+#define LIMIT_KEEPER_PATH	     4096
+#define LIMIT_LEAVES_ASKED	     64	  /* by a worker at a time; more wait in the worker */
+#define LIMIT_LEAVES		     4096 /* that rules admit, signed at once, and then */
+#define LIMIT_LEAVES_PER_S	     1000 /* at 0.3 ms of CPU each */
+#define LIMIT_LEAVES_EXPLAINED	     256 /* for names that no rule admits (`deny: explain`), and then */
+#define LIMIT_LEAVES_EXPLAINED_PER_S 128
+#define LIMIT_LEAF_EXPLAINED_SECS    10800 /* what such a leaf holds, an hour ago included */
+#define LIMIT_MS_KEEPER_START	     30000 /* CA made or read, sources opened */
+#define LIMIT_MS_KEEPER_ANSWER	     10000 /* a file opened, a configuration read */
+#define LIMIT_MS_KEEPER_STOP	     5000  /* its sources end in order; then it is killed */
+
 #endif

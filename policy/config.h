@@ -279,6 +279,9 @@ struct config {
 int config_load_file(const char *path, struct config **ret, struct faults *f) ATTR_NODISCARD;
 int config_load_text(const char *file, struct str text, struct config **ret,
 		     struct faults *f) ATTR_NODISCARD;
+/* The bytes of a file as config_load_file would read them, for who passes them on; *ret is the
+ * caller's to free. */
+int config_read_file(const char *path, char **ret, size_t *ret_n, struct faults *f) ATTR_NODISCARD;
 /* `run --allow TARGET`: a rule for each target behind those of c's policy of that name (NULL: its
  * only one, or `default`; otherwise a fault); c NULL: a config with a policy `default` of only
  * that. Not to be given what it returned: targets do not add up. Faults name the flag. Their rules

@@ -258,6 +258,16 @@ int config_load_file(const char *path, struct config **ret, struct faults *f)
 	return text ? load_owned(path, text, n, NULL, ret, f) : -1;
 }
 
+int config_read_file(const char *path, char **ret, size_t *ret_n, struct faults *f)
+{
+	char *text = read_file(path, ret_n, f);
+
+	if (!text)
+		return -1;
+	*ret = text;
+	return 0;
+}
+
 int config_load_text(const char *file, struct str text, struct config **ret, struct faults *f)
 {
 	char *copy = malloc(text.n + 1);

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -16,7 +17,7 @@
 #include "proxy/cli/cli.h"
 #include "proxy/cli/notify.h"
 #include "proxy/cli/privileges.h"
-#include "proxy/credentials/store.h"
+#include "proxy/keeper/keeper.h"
 #include "proxy/session/engine.h"
 
 #define TICK_MS	      500
@@ -24,7 +25,8 @@
 
 struct serve {
 	struct config *config;
-	struct ca *ca;
+	struct keeper *keeper;
+	struct ca *ca; /* without its key */
 	struct engine *engine;
 	struct admin *admin; /* NULL: none */
 	int signals;
@@ -99,19 +101,32 @@ static int give_away(struct serve *s, struct err *e)
 	return engine_give_log(s->engine, uid, gid, e) < 0 ? -1 : admin_give(s->admin, uid, gid, e);
 }
 
+/* Before this process has read a secret, or anything that somebody sent. */
+static int start_keeper(struct serve *s, struct err *e)
+{
+	struct keeper_options o = {
+		.config = s->config,
+		.ca_dir = cli_ca_dir(s->config),
+		.become = privileges_drop,
+		.workers = engine_workers(s->config),
+		.reloads = true,
+	};
+
+	return keeper_start(&o, &s->keeper, e);
+}
+
 static int serve_start(struct serve *s, struct err *e)
 {
 	struct engine_options o = {.config = s->config, .listen_fd = -1, .tell = true};
 
 	privileges_guard_memory();
-	if (privileges_limit(e) < 0 || credential_env_capture(s->config, e) < 0)
+	if (privileges_limit(e) < 0 || start_keeper(s, e) < 0)
 		return -1;
 	s->signals = block_signals(e);
-	if (s->signals < 0)
+	if (s->signals < 0 || keeper_await(s->keeper, &s->ca, e) < 0)
 		return -1;
-	if (ca_load_or_create(cli_ca_dir(s->config), &s->ca, e) < 0)
-		return err_wrap(e, "ca");
 	o.ca = s->ca;
+	o.keeper = s->keeper;
 	if (engine_new(&o, &s->engine, e) < 0 || admin_open(s->config, &s->admin, e) < 0 ||
 	    give_away(s, e) < 0 || privileges_drop(s->config->user, e) < 0 ||
 	    engine_start(s->engine, e) < 0)
@@ -136,6 +151,48 @@ static void first_fault(const struct faults *f, struct strbuf *out)
 	strbuf_adds(out, "out of memory");
 }
 
+static void reject_broken(struct serve *s, struct faults *f)
+{
+	struct strbuf why;
+
+	strbuf_init(&why, 2048);
+	cli_print_faults(f);
+	first_fault(f, &why);
+	log_error("reload: %s is broken; the old policy stays", s->config->file);
+	engine_reject(s->engine, strbuf_cstr(&why));
+	strbuf_clear(&why);
+}
+
+/* The keeper reads the file, and both go by the very same bytes. 0, or -1 with the fault in f. */
+static int read_again(struct serve *s, struct config **ret, struct faults *f)
+{
+	struct keeper_reading r = {0};
+	struct config *c = NULL;
+	struct err e = ERR_INIT;
+
+	if (keeper_reload(s->keeper, &r, &e) < 0) {
+		struct str why = str_from_c(e.text), file = str_from_c(s->config->file);
+
+		/* Faults of the file say its name themselves. */
+		if (str_starts(why, file) && str_starts(str_skip(why, file.n), STR(": ")))
+			why = str_skip(why, file.n + 2);
+		fault_add(f, 0, 0, "%.*s", STR_FMT(why));
+		return -1;
+	}
+	if (config_load_text(s->config->file, str_from(r.text, r.n), &c, f) < 0)
+		c = NULL;
+	if (c && (!r.ok || strcmp(c->version_hash, r.version_hash) != 0)) {
+		fault_add(f, 0, 0, "the keeper reads it otherwise than the proxy does");
+		config_unref(c);
+		c = NULL;
+	}
+	if (!c)
+		keeper_abort(s->keeper);
+	free(r.text);
+	*ret = c;
+	return c ? 0 : -1;
+}
+
 static void reload(struct serve *s)
 {
 	struct config *fresh = NULL;
@@ -145,15 +202,8 @@ static void reload(struct serve *s)
 	notify_send("RELOADING=1");
 	engine_reopen_log(s->engine);
 	faults_init(&f, s->config->file);
-	if (config_load_file(s->config->file, &fresh, &f) < 0) {
-		struct strbuf why;
-
-		strbuf_init(&why, 2048);
-		cli_print_faults(&f);
-		first_fault(&f, &why);
-		log_error("reload: %s is broken; the old policy stays", s->config->file);
-		engine_reject(s->engine, strbuf_cstr(&why));
-		strbuf_clear(&why);
+	if (read_again(s, &fresh, &f) < 0) {
+		reject_broken(s, &f);
 	} else {
 		cli_print_faults(&f);
 		if (engine_reload(s->engine, fresh, &e) < 0) {
@@ -185,7 +235,8 @@ static bool on_signal(struct serve *s)
 	return false;
 }
 
-static void serve_loop(struct serve *s)
+/* 0: it was told to stop; 1: it cannot go on. */
+static int serve_loop(struct serve *s)
 {
 	struct pollfd p[1 + ADMIN_FDS] = {{.fd = s->signals, .events = POLLIN}};
 
@@ -194,9 +245,10 @@ static void serve_loop(struct serve *s)
 		int n = poll(p, 1 + admin_n, TICK_MS);
 
 		if (n > 0 && p[0].revents && on_signal(s))
-			return;
+			return 0;
+		if (!engine_is_whole(s->engine))
+			return 1;
 		admin_turn(s->admin, p + 1, n > 0 ? admin_n : 0, s->engine);
-		engine_tick(s->engine);
 	}
 }
 
@@ -249,13 +301,20 @@ int cmd_serve(int argc, char **argv)
 		code = EXIT_USAGE;
 	} else if (serve_start(&s, &e) < 0) {
 		code = cli_fail(&e);
-	} else {
-		serve_loop(&s);
+	} else if (serve_loop(&s) == 0) {
 		serve_stop(&s);
+	} else {
+		/* Nothing could be done for a request in flight, so none is waited for. */
+		log_error("stopping: without its keeper stile has neither certificates nor "
+			  "credentials");
+		notify_send("STOPPING=1");
+		engine_stop(s.engine, 0);
+		code = 1;
 	}
 	admin_free(s.admin);
 	engine_free(s.engine);
 	ca_unref(s.ca);
+	keeper_stop(s.keeper);
 	config_unref(s.config);
 	if (s.signals >= 0)
 		close(s.signals);

@@ -60,16 +60,35 @@ static struct secret *value_at_hand(const struct config_credential *c)
 	return rc == 0 ? s : NULL;
 }
 
-static int make(const struct config_credential *c, struct err *e)
+int placeholder_make(const struct config_credential *c, struct strbuf *out, struct err *e)
 {
 	struct secret *s = value_at_hand(c);
+	int rc = placeholder_shape(c->placeholder, s ? secret_value(s) : STR_NONE, out, e);
+
+	secret_unref(s);
+	return rc;
+}
+
+static int (*make_fn)(void *arg, const struct config_credential *c, struct strbuf *out,
+		      struct err *e);
+static void *make_arg;
+
+void placeholders_made_by(int (*fn)(void *arg, const struct config_credential *c,
+				    struct strbuf *out, struct err *e),
+			  void *arg)
+{
+	make_fn = fn;
+	make_arg = arg;
+}
+
+static int make(const struct config_credential *c, struct err *e)
+{
 	struct entry en = {0};
 	struct strbuf b;
 	int rc;
 
 	strbuf_init(&b, LIMIT_PLACEHOLDER_BYTES);
-	rc = placeholder_shape(c->placeholder, s ? secret_value(s) : STR_NONE, &b, e);
-	secret_unref(s);
+	rc = make_fn ? make_fn(make_arg, c, &b, e) : placeholder_make(c, &b, e);
 	if (rc == 0) {
 		en.name = strdup(c->name);
 		en.text = strbuf_take(&b);

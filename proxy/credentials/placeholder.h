@@ -19,6 +19,14 @@ struct placeholders;
  * Thread-safe. */
 int placeholders_new(const struct config *c, struct placeholders **ret,
 		     struct err *e) ATTR_NODISCARD;
+/* Another process has the sources (proxy/keeper/): it makes the text of c from now on. Before there
+ * are threads. */
+void placeholders_made_by(int (*fn)(void *arg, const struct config_credential *c,
+				    struct strbuf *out, struct err *e),
+			  void *arg);
+/* Such a text, made here: reads the value of c for its shape if it is at hand. */
+int placeholder_make(const struct config_credential *c, struct strbuf *out,
+		     struct err *e) ATTR_NODISCARD;
 void placeholders_free(struct placeholders *p); /* NULL is accepted */
 /* For all of them, also those whose credential is gone. */
 const struct needles *placeholders_needles(const struct placeholders *p);

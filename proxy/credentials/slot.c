@@ -31,8 +31,18 @@ struct slot {
 	uint64_t uses;
 	char why[ERR_TEXT_MAX];
 	unsigned refs;
-	bool tried; /* something was put */
+	bool tried;	  /* something was put */
+	uint64_t version; /* see struct slot_state */
 };
+
+static void (*tell_fn)(void *arg);
+static void *tell_arg;
+
+void slot_tell(void (*fn)(void *arg), void *arg)
+{
+	tell_fn = fn;
+	tell_arg = arg;
+}
 
 static int64_t clock_us(void)
 {
@@ -117,6 +127,8 @@ static enum news put(struct slot *s, struct secret *value, struct client_cert *c
 
 		/* Both are of the same size, and err terminates its text. */
 		memcpy(s->why, why->text, sizeof(s->why));
+		if (!same || (old && !(had && keep)))
+			s->version++;
 		if (had && keep)
 			return same ? NEWS_NONE : NEWS_KEPT;
 		*ret_old = (struct gone){old, s->cert};
@@ -124,6 +136,9 @@ static enum news put(struct slot *s, struct secret *value, struct client_cert *c
 		s->cert = NULL;
 		return old || !same ? NEWS_LOST : NEWS_NONE;
 	}
+	if (!had || s->why[0] || life_us || s->ends_us ||
+	    !str_eq(secret_value(value), secret_value(old)))
+		s->version++;
 	s->why[0] = '\0';
 	s->given_us = clock_us();
 	s->ends_us = life_us ? s->given_us + life_us : 0;
@@ -192,6 +207,10 @@ void slot_put(struct slot *s, struct secret *value, int64_t life_us, bool keep,
 	unsearched = value && !cert && s->current == value && !secret_redactor(value);
 	left_us = s->ends_us ? s->ends_us - clock_us() : 0;
 	pthread_mutex_unlock(&s->lock);
+	if (tell_fn) {
+		tell_fn(tell_arg);
+		news = NEWS_NONE;
+	}
 	switch (news) {
 	case NEWS_NONE: break;
 	case NEWS_LOST:
@@ -268,6 +287,23 @@ int slot_get_cert(struct slot *s, struct client_cert **ret, struct err *e)
 	return 0;
 }
 
+void slot_read(struct slot *s, struct slot_state *ret)
+{
+	*ret = (struct slot_state){0};
+	pthread_mutex_lock(&s->lock);
+	ret->version = s->version;
+	memcpy(ret->why, s->why, sizeof(ret->why));
+	ret->next_us = s->next_us ? s->next_us - clock_us() : -1;
+	if (s->current && !has_ended(s)) {
+		ret->value = secret_ref(s->current);
+		ret->life_us = s->ends_us ? s->ends_us - clock_us() : 0;
+		/* It ended between the two looks at the clock. */
+		if (s->ends_us && ret->life_us <= 0)
+			ret->life_us = 1;
+	}
+	pthread_mutex_unlock(&s->lock);
+}
+
 bool slot_holds(struct slot *s)
 {
 	bool holds;
@@ -322,7 +358,10 @@ void slot_expect(struct slot *s, int64_t in_us)
 {
 	pthread_mutex_lock(&s->lock);
 	s->next_us = clock_us() + in_us;
+	s->version++;
 	pthread_mutex_unlock(&s->lock);
+	if (tell_fn)
+		tell_fn(tell_arg);
 }
 
 void slot_carry(struct slot *s, struct slot *from)

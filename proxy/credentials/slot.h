@@ -28,6 +28,18 @@ int slot_get(struct slot *s, struct secret **ret, struct err *e) ATTR_NODISCARD;
 int slot_get_cert(struct slot *s, struct client_cert **ret, struct err *e) ATTR_NODISCARD;
 /* Waits until something was put at all, at most ms. */
 void slot_await(struct slot *s, uint64_t ms);
+/* What a slot holds, for who passes it on to another process. */
+struct slot_state {
+	struct secret *value;	/* counted; NULL: there is none */
+	int64_t life_us;	/* of value, from now on; 0: without an end */
+	int64_t next_us;	/* until it is asked again; -1: not known */
+	char why[ERR_TEXT_MAX]; /* why the last reading gave none; "": it gave one */
+	uint64_t version; /* grows with each reading that gave something else; 0: there was none */
+};
+void slot_read(struct slot *s, struct slot_state *ret);
+/* fn is called behind each slot_put of this process, on the thread that put; from then on slots say
+ * nothing on stderr, since somebody else does. Once, before there are threads. */
+void slot_tell(void (*fn)(void *arg), void *arg);
 /* Is there a value that has not ended? */
 bool slot_holds(struct slot *s);
 

@@ -51,7 +51,15 @@ int source_jwt_read(const struct config_credential *c, struct source_mark *mark,
 struct jwt_mint;
 int jwt_mint_new(const struct config_credential *c, struct jwt_mint **ret,
 		 struct err *e) ATTR_NODISCARD;
+/* The same where another process has the key, and signs what is not kept here (proxy/keeper/). The
+ * key that is given to jwt_mint_get then only has to be another one when that one is. */
+typedef int jwt_sign_fn(void *arg, struct str sandbox, struct secret **ret, struct err *e);
+int jwt_mint_new_remote(const struct config_credential *c, jwt_sign_fn *sign, void *arg,
+			struct jwt_mint **ret, struct err *e) ATTR_NODISCARD;
 void jwt_mint_free(struct jwt_mint *m); /* NULL is accepted */
+/* One that was not handed out before, for such a process. */
+int jwt_mint_make(struct jwt_mint *m, struct secret *key, struct str sandbox, struct secret **ret,
+		  struct err *e) ATTR_NODISCARD;
 /* key: what source_jwt_read gave. sandbox: empty, unknown. A reference; -1:
  * REASON_CREDENTIAL_UNAVAILABLE. */
 int jwt_mint_get(struct jwt_mint *m, struct secret *key, struct str sandbox, struct secret **ret,

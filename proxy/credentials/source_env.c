@@ -42,12 +42,26 @@ static char *entry_value(char *entry, const char *name)
 	return strncmp(entry, name, n) == 0 && entry[n] == '=' ? entry + n + 1 : NULL;
 }
 
-/* Keeps the value and wipes every place where it stands, also a second entry of the same name. */
+/* Every place where the value stands, also a second entry of the same name. */
+static void wipe(const char *name)
+{
+	char **to = environ;
+
+	for (char **from = environ; *from; from++) {
+		char *v = entry_value(*from, name);
+
+		if (v)
+			OPENSSL_cleanse(v, strlen(v));
+		else
+			*to++ = *from;
+	}
+	*to = NULL;
+}
+
 static int take(const char *name, struct err *e)
 {
 	char *value = getenv(name);
 	struct captured *c;
-	char **to = environ;
 
 	if (!value)
 		return 0;
@@ -65,34 +79,53 @@ static int take(const char *name, struct err *e)
 	secret_trim(c->value, strlen(value));
 	c->next = captured;
 	captured = c;
-	for (char **from = environ; *from; from++) {
-		char *v = entry_value(*from, name);
-
-		if (v)
-			OPENSSL_cleanse(v, strlen(v));
-		else
-			*to++ = *from;
-	}
-	*to = NULL;
+	wipe(name);
 	return 0;
+}
+
+/* Each variable that c names. */
+static int for_each_name(const struct config *c, int (*fn)(const char *name, struct err *e),
+			 struct err *e)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < c->credentials_n && rc == 0; i++) {
+		const struct config_credential *cred = &c->credentials[i];
+
+		if (cred->source == CREDENTIAL_FROM_ENV)
+			rc = fn(cred->from, e);
+		for (size_t n = 0; n < cred->params_n && rc == 0; n++)
+			if (cred->params[n].kind == PARAM_ENV)
+				rc = fn(cred->params[n].text, e);
+	}
+	return rc;
+}
+
+static int take_once(const char *name, struct err *e)
+{
+	return find(name) ? 0 : take(name, e);
 }
 
 int credential_env_capture(const struct config *c, struct err *e)
 {
-	int rc = 0;
+	int rc;
 
 	pthread_mutex_lock(&captured_lock);
-	for (size_t i = 0; i < c->credentials_n && rc == 0; i++) {
-		const struct config_credential *cred = &c->credentials[i];
-
-		if (cred->source == CREDENTIAL_FROM_ENV && !find(cred->from))
-			rc = take(cred->from, e);
-		for (size_t n = 0; n < cred->params_n && rc == 0; n++)
-			if (cred->params[n].kind == PARAM_ENV && !find(cred->params[n].text))
-				rc = take(cred->params[n].text, e);
-	}
+	rc = for_each_name(c, take_once, e);
 	pthread_mutex_unlock(&captured_lock);
 	return rc;
+}
+
+static int forget(const char *name, struct err *e)
+{
+	(void)e;
+	wipe(name);
+	return 0;
+}
+
+void credential_env_forget(const struct config *c)
+{
+	(void)for_each_name(c, forget, NULL);
 }
 
 int source_env_read_lines(const char *name, struct secret **ret, struct err *e)

@@ -34,6 +34,8 @@ struct jwt_mint {
 	pthread_mutex_t lock;
 	/* borrowed */
 	const struct config_credential *c;
+	jwt_sign_fn *sign; /* NULL: signed here */
+	void *sign_arg;
 	/* under the lock */
 	struct secret *pem; /* counted: what key was made of */
 	struct jwt_key *key;
@@ -210,7 +212,8 @@ static int use_key(struct jwt_mint *m, struct secret *pem, struct err *e)
 
 	if (m->pem == pem)
 		return 0;
-	if (jwt_key_new(secret_value(pem), config_param_text(m->c, PARAM_ALGORITHM), &key, e) < 0)
+	if (!m->sign &&
+	    jwt_key_new(secret_value(pem), config_param_text(m->c, PARAM_ALGORITHM), &key, e) < 0)
 		return -1;
 	for (size_t i = 0; i < m->tokens_n; i++)
 		forget(&m->tokens[i]);
@@ -241,6 +244,16 @@ int jwt_mint_new(const struct config_credential *c, struct jwt_mint **ret, struc
 	return 0;
 }
 
+int jwt_mint_new_remote(const struct config_credential *c, jwt_sign_fn *sign, void *arg,
+			struct jwt_mint **ret, struct err *e)
+{
+	if (jwt_mint_new(c, ret, e) < 0)
+		return -1;
+	(*ret)->sign = sign;
+	(*ret)->sign_arg = arg;
+	return 0;
+}
+
 void jwt_mint_free(struct jwt_mint *m)
 {
 	if (!m)
@@ -254,35 +267,66 @@ void jwt_mint_free(struct jwt_mint *m)
 	free(m);
 }
 
+/* The sandbox as the table knows it: where no claim names it there is one token for all. */
+static int check_sandbox(const struct jwt_mint *m, struct str *sandbox, struct err *e)
+{
+	if (m->tokens_n == 1)
+		*sandbox = STR("");
+	else if (sandbox->n == 0)
+		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE,
+				  "its token names the sandbox, and here none is known");
+	return 0;
+}
+
+int jwt_mint_make(struct jwt_mint *m, struct secret *pem, struct str sandbox, struct secret **ret,
+		  struct err *e)
+{
+	struct jwt_key *key = NULL;
+	int rc;
+
+	if (check_sandbox(m, &sandbox, e) < 0)
+		return -1;
+	pthread_mutex_lock(&m->lock);
+	rc = use_key(m, pem, e);
+	if (rc == 0)
+		key = jwt_key_ref(m->key);
+	pthread_mutex_unlock(&m->lock);
+	if (rc == 0)
+		rc = make_token(m->c, key, sandbox, jwt_now(), ret, e);
+	jwt_key_unref(key);
+	return rc;
+}
+
 int jwt_mint_get(struct jwt_mint *m, struct secret *pem, struct str sandbox, struct secret **ret,
 		 struct err *e)
 {
 	int64_t now_us = clock_us(), now_s = jwt_now();
 	struct jwt_key *key = NULL;
+	bool is_missing = false;
 	struct minted *t;
 	int rc;
 
-	if (m->tokens_n == 1)
-		sandbox = STR("");
-	else if (sandbox.n == 0)
-		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE,
-				  "its token names the sandbox, and here none is known");
+	if (check_sandbox(m, &sandbox, e) < 0)
+		return -1;
 	pthread_mutex_lock(&m->lock);
 	rc = use_key(m, pem, e);
 	t = rc == 0 ? find(m, sandbox) : NULL;
 	if (t && is_fresh(m, t, now_us, now_s))
 		*ret = secret_ref(t->token);
 	else if (rc == 0)
+		is_missing = true;
+	if (is_missing && !m->sign)
 		key = jwt_key_ref(m->key);
 	pthread_mutex_unlock(&m->lock);
-	if (!key)
+	if (!is_missing)
 		return rc;
 	/* Not under the lock, so that one that signs holds up nobody; another one may do the same.
 	 */
-	rc = make_token(m->c, key, sandbox, now_s, ret, e);
+	rc = m->sign ? m->sign(m->sign_arg, sandbox, ret, e)
+		     : make_token(m->c, key, sandbox, now_s, ret, e);
 	if (rc == 0) {
 		pthread_mutex_lock(&m->lock);
-		if (m->key == key)
+		if (m->pem == pem)
 			keep(m, sandbox, *ret, now_us, now_s);
 		pthread_mutex_unlock(&m->lock);
 	}

@@ -22,7 +22,9 @@ struct entry {
 	const struct config_credential *c;
 	/* counted */
 	struct kept *kept; /* the broker's; NULL: read here */
-	struct slot *slot; /* with kept: borrowed from it; with mint: of the key */
+	struct slot
+		*slot; /* with kept: borrowed from it; with mint: of the key; NULL: not wanted */
+	struct credential_store *store; /* with mint: whose it is */
 	/* owned */
 	struct jwt_mint *mint; /* NULL: the slot's value is the credential's */
 	/* the polling thread's own */
@@ -39,6 +41,7 @@ struct credential_store {
 	/* borrowed */
 	struct broker *broker;
 	/* plain */
+	struct credential_feed feed; /* nudge is NULL: not fed */
 	size_t n;
 	_Atomic unsigned refs;
 };
@@ -144,18 +147,34 @@ static void entry_read(struct entry *en)
 	say_mode(en);
 }
 
+/* For jwt_mint_new_remote. */
+static int mint_by_feed(void *arg, struct str sandbox, struct secret **ret, struct err *e)
+{
+	const struct entry *en = arg;
+	const struct credential_store *s = en->store;
+
+	return s->feed.mint(s->feed.arg, s->feed.id, (size_t)(en - s->entries), sandbox, ret, e);
+}
+
+static int mint_open(struct credential_store *s, struct entry *en, struct err *e)
+{
+	en->store = s;
+	return s->feed.nudge ? jwt_mint_new_remote(en->c, mint_by_feed, en, &en->mint, e)
+			     : jwt_mint_new(en->c, &en->mint, e);
+}
+
 static int entry_open(struct credential_store *s, size_t i, struct trust *t, struct err *e)
 {
 	struct entry *en = &s->entries[i];
 
-	en->c = &s->config->credentials[i];
-	if (en->c->source == CREDENTIAL_FROM_JWT && jwt_mint_new(en->c, &en->mint, e) < 0)
+	if (en->c->source == CREDENTIAL_FROM_JWT && mint_open(s, en, e) < 0)
 		return -1;
-	if (!broker_keeps(en->c)) {
+	if (s->feed.nudge || !broker_keeps(en->c)) {
 		en->slot = slot_new(en->c);
 		if (!en->slot)
 			return err_set(e, "out of memory");
-		entry_read(en);
+		if (!s->feed.nudge)
+			entry_read(en);
 		return 0;
 	}
 	if (!s->broker)
@@ -166,8 +185,8 @@ static int entry_open(struct credential_store *s, size_t i, struct trust *t, str
 	return 0;
 }
 
-int credential_store_new(struct config *c, struct broker *b, struct trust *t,
-			 struct credential_store **ret, struct err *e)
+/* Nothing is opened yet. NULL: no memory. */
+static struct credential_store *new_bare(struct config *c)
 {
 	struct credential_store *s = calloc(1, sizeof(*s));
 
@@ -175,19 +194,104 @@ int credential_store_new(struct config *c, struct broker *b, struct trust *t,
 		s->entries = calloc(c->credentials_n ? c->credentials_n : 1, sizeof(*s->entries));
 	if (!s || !s->entries) {
 		free(s);
-		return err_set(e, "out of memory");
+		return NULL;
 	}
 	atomic_init(&s->refs, 1);
 	s->config = config_ref(c);
-	s->broker = b;
 	s->n = c->credentials_n;
 	for (size_t i = 0; i < s->n; i++)
-		if (entry_open(s, i, t, e) < 0) {
+		s->entries[i].c = &c->credentials[i];
+	return s;
+}
+
+/* Takes s over. */
+static int open_wanted(struct credential_store *s, const bool *wanted, struct trust *t,
+		       struct credential_store **ret, struct err *e)
+{
+	if (!s)
+		return err_set(e, "out of memory");
+	for (size_t i = 0; i < s->n; i++)
+		if ((!wanted || wanted[i]) && entry_open(s, i, t, e) < 0) {
 			credential_store_unref(s);
 			return -1;
 		}
 	*ret = s;
 	return 0;
+}
+
+int credential_store_new_of(struct config *c, const bool *wanted, struct broker *b, struct trust *t,
+			    struct credential_store **ret, struct err *e)
+{
+	struct credential_store *s = new_bare(c);
+
+	if (s)
+		s->broker = b;
+	return open_wanted(s, wanted, t, ret, e);
+}
+
+int credential_store_new(struct config *c, struct broker *b, struct trust *t,
+			 struct credential_store **ret, struct err *e)
+{
+	return credential_store_new_of(c, NULL, b, t, ret, e);
+}
+
+int credential_store_new_fed(struct config *c, const bool *wanted, const struct credential_feed *f,
+			     struct credential_store **ret, struct err *e)
+{
+	struct credential_store *s = new_bare(c);
+
+	if (s)
+		s->feed = *f;
+	return open_wanted(s, wanted, NULL, ret, e);
+}
+
+static bool slot_has(struct slot *slot, const struct secret *value)
+{
+	struct slot_state st;
+	bool same;
+
+	slot_read(slot, &st);
+	same = st.value && str_eq(secret_value(st.value), secret_value(value));
+	secret_unref(st.value);
+	return same;
+}
+
+void credential_store_put(struct credential_store *s, size_t i, struct secret *value,
+			  int64_t life_us, int64_t next_us, const struct err *why)
+{
+	struct slot *slot = credential_store_slot(s, i);
+
+	if (!slot) {
+		secret_unref(value);
+		return;
+	}
+	if (value && why && slot_has(slot, value))
+		/* It was told already; what is new is that it could not be renewed. */
+		secret_unref(value);
+	else if (value)
+		slot_put(slot, value, life_us, true, NULL);
+	if (why)
+		slot_put(slot, NULL, 0, value != NULL, why);
+	if (next_us >= 0)
+		slot_expect(slot, next_us);
+}
+
+void credential_store_lose(struct credential_store *s, const struct err *why)
+{
+	for (size_t i = 0; i < s->n; i++)
+		if (s->entries[i].slot)
+			slot_put(s->entries[i].slot, NULL, 0, false, why);
+}
+
+struct slot *credential_store_slot(struct credential_store *s, size_t i)
+{
+	return i < s->n ? s->entries[i].slot : NULL;
+}
+
+void credential_store_nudge(struct credential_store *s, size_t i)
+{
+	if (i < s->n && s->entries[i].kept)
+		broker_nudge(s->entries[i].kept);
 }
 
 struct credential_store *credential_store_ref(struct credential_store *s)
@@ -220,7 +324,7 @@ void credential_store_await(struct credential_store *s)
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	until = (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000 + LIMIT_MS_SOURCES_FIRST;
 	for (size_t i = 0; i < s->n; i++) {
-		if (!s->entries[i].kept)
+		if (!s->entries[i].slot || (!s->feed.nudge && !s->entries[i].kept))
 			continue;
 		clock_gettime(CLOCK_MONOTONIC, &t);
 		now = (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
@@ -230,7 +334,7 @@ void credential_store_await(struct credential_store *s)
 
 static bool entry_is_due(const struct entry *en)
 {
-	if (!reads_file(en->c))
+	if (!reads_file(en->c) || !en->slot)
 		return false;
 	return !en->holds || !slot_holds(en->slot) || source_file_changed(en->c->from, &en->mark) ||
 	       (en->c->key_file && source_file_changed(en->c->key_file, &en->key_mark));
@@ -238,6 +342,8 @@ static bool entry_is_due(const struct entry *en)
 
 void credential_store_poll(struct credential_store *s)
 {
+	if (s->feed.nudge)
+		return;
 	for (size_t i = 0; i < s->n; i++) {
 		if (entry_is_due(&s->entries[i]))
 			entry_read(&s->entries[i]);
@@ -258,6 +364,26 @@ static int entry_get(struct entry *en, struct str sandbox, struct secret **ret, 
 	return rc;
 }
 
+bool credential_store_is_key(const struct credential_store *s, size_t i)
+{
+	return i < s->n && s->entries[i].mint;
+}
+
+int credential_store_mint(struct credential_store *s, size_t i, struct str sandbox,
+			  struct secret **ret, struct err *e)
+{
+	struct secret *key = NULL;
+	int rc;
+
+	if (!credential_store_is_key(s, i))
+		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "no token is made of it");
+	if (slot_get(s->entries[i].slot, &key, e) < 0)
+		return -1;
+	rc = jwt_mint_make(s->entries[i].mint, key, sandbox, ret, e);
+	secret_unref(key);
+	return rc;
+}
+
 static struct entry *find(struct credential_store *s, const char *name)
 {
 	for (size_t i = 0; i < s->n; i++)
@@ -266,9 +392,16 @@ static struct entry *find(struct credential_store *s, const char *name)
 	return NULL;
 }
 
-static int unavailable(struct entry *en, const char *name, struct err *e)
+static int unavailable(struct credential_store *s, struct entry *en, const char *name,
+		       struct err *e)
 {
-	if (en->kept)
+	if (!en->slot)
+		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE,
+				  "credential %s is not available: no rule in force names it",
+				  name);
+	if (s->feed.nudge)
+		s->feed.nudge(s->feed.arg, s->feed.id, (size_t)(en - s->entries));
+	else if (en->kept)
 		broker_nudge(en->kept);
 	return err_wrap(e, "credential %s is not available", name);
 }
@@ -287,7 +420,15 @@ void credential_store_each(struct credential_store *s,
 	for (size_t i = 0; i < s->n; i++) {
 		struct slot_status st;
 
-		slot_status(s->entries[i].slot, &st);
+		if (s->entries[i].slot)
+			slot_status(s->entries[i].slot, &st);
+		else
+			st = (struct slot_status){.age_us = -1,
+						  .left_us = -1,
+						  .next_us = -1,
+						  .unused_us = -1,
+						  .tried = true,
+						  .why = "no rule in force names it"};
 		fn(arg, s->entries[i].c, &st);
 	}
 }
@@ -301,6 +442,7 @@ void credential_store_carry(struct credential_store *s, struct credential_store 
 		while (k < old->n && strcmp(old->entries[k].c->name, s->entries[i].c->name) < 0)
 			k++;
 		if (k < old->n && strcmp(old->entries[k].c->name, s->entries[i].c->name) == 0 &&
+		    s->entries[i].slot && old->entries[k].slot &&
 		    old->entries[k].slot != s->entries[i].slot)
 			slot_carry(s->entries[i].slot, old->entries[k].slot);
 	}
@@ -313,7 +455,7 @@ int credential_get(struct credential_store *s, const char *name, struct str sand
 
 	if (!en)
 		return unknown(name, e);
-	return entry_get(en, sandbox, ret, e) == 0 ? 0 : unavailable(en, name, e);
+	return en->slot && entry_get(en, sandbox, ret, e) == 0 ? 0 : unavailable(s, en, name, e);
 }
 
 int credential_get_cert(struct credential_store *s, const char *name, struct client_cert **ret,
@@ -323,5 +465,5 @@ int credential_get_cert(struct credential_store *s, const char *name, struct cli
 
 	if (!en)
 		return unknown(name, e);
-	return slot_get_cert(en->slot, ret, e) == 0 ? 0 : unavailable(en, name, e);
+	return en->slot && slot_get_cert(en->slot, ret, e) == 0 ? 0 : unavailable(s, en, name, e);
 }

@@ -15,6 +15,9 @@ struct broker;
 struct credential_store; /* counted, shared by threads */
 struct secret;		 /* counted, immutable; wiped when the last reference goes */
 
+/* Wipes the variables that c names out of this process's environment without keeping them. Before
+ * threads start. */
+void credential_env_forget(const struct config *c);
 /* Takes the variables that c names out of this process's environment, once, before threads start:
  * the values are kept for every later store of the process and wiped from the environment block. */
 int credential_env_capture(const struct config *c, struct err *e) ATTR_NODISCARD;
@@ -25,6 +28,49 @@ int credential_env_capture(const struct config *c, struct err *e) ATTR_NODISCARD
  * (never with the value). */
 int credential_store_new(struct config *c, struct broker *b, struct trust *t,
 			 struct credential_store **ret, struct err *e) ATTR_NODISCARD;
+/* Only those of which wanted[i] is set, by their place in c; the others are never read, and not
+ * available. */
+int credential_store_new_of(struct config *c, const bool *wanted, struct broker *b, struct trust *t,
+			    struct credential_store **ret, struct err *e) ATTR_NODISCARD;
+/* Who fills a store that has no sources of its own (proxy/keeper/). */
+struct credential_feed {
+	/* A value has ended although it was to be renewed before. From any thread. */
+	void (*nudge)(void *arg, uint32_t id, size_t i);
+	/* A token of a key that is there and not here (`jwt`). From any thread; does not take long.
+	 */
+	int (*mint)(void *arg, uint32_t id, size_t i, struct str sandbox, struct secret **ret,
+		    struct err *e);
+	void *arg;
+	uint32_t id; /* of the store, to whoever fills it */
+};
+/* A store into which what is wanted is put. */
+int credential_store_new_fed(struct config *c, const bool *wanted, const struct credential_feed *f,
+			     struct credential_store **ret, struct err *e) ATTR_NODISCARD;
+/* Puts what a source has given elsewhere. value: taken over, NULL: none; life_us as in slot.h;
+ * next_us: until it is asked again, below 0: not known; why: the last reading failed, with a value
+ * that is there all the same, or without. */
+void credential_store_put(struct credential_store *s, size_t i, struct secret *value,
+			  int64_t life_us, int64_t next_us, const struct err *why);
+/* Whoever filled it is gone: no value is handed out any more. */
+void credential_store_lose(struct credential_store *s, const struct err *why);
+struct slot;
+/* Borrowed; NULL: not wanted. */
+struct slot *credential_store_slot(struct credential_store *s, size_t i);
+void credential_store_nudge(struct credential_store *s, size_t i);
+/* Is the value of i's slot a key, of which tokens are made? It does not leave this process. */
+bool credential_store_is_key(const struct credential_store *s, size_t i);
+/* Such a token, for a feed's mint. */
+int credential_store_mint(struct credential_store *s, size_t i, struct str sandbox,
+			  struct secret **ret, struct err *e) ATTR_NODISCARD;
+
+/* Is p that of a listener of c, or could it be that of a sandbox that shows a token there? Where
+ * `policy` is given: is it the one of that name? */
+bool policy_is_in_force(const struct config *c, const struct policy *p, const char *policy);
+/* Which credentials of c can be asked for at all: those that a rule names of a policy in force
+ * (that of a listener, or `policy` alone where it is given), and that of upstream.proxy. ret has
+ * room for all of c. */
+void credentials_wanted(const struct config *c, const char *policy, bool *ret);
+
 /* Waits until each source has given its first answer, good or bad, but not longer than
  * LIMIT_MS_SOURCES_FIRST for all. The broker runs. */
 void credential_store_await(struct credential_store *s);

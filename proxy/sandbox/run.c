@@ -22,7 +22,7 @@
 #include "certs/trust.h"
 #include "certs/truststore.h"
 #include "logging/limits.h"
-#include "proxy/credentials/store.h"
+#include "proxy/keeper/keeper.h"
 #include "proxy/sandbox/channel.h"
 #include "proxy/sandbox/command.h"
 #include "proxy/sandbox/env.h"
@@ -44,7 +44,8 @@ struct run {
 	char **argv;
 	int channel, inner; /* our end and pid 1's */
 	int listen_fd;
-	struct ca *ca;
+	struct keeper *keeper;
+	struct ca *ca; /* without its key */
 	struct engine *engine;
 	/* plain */
 	pid_t init;
@@ -87,6 +88,18 @@ static bool is_file(const char *log_to)
 	return strcmp(log_to, "stdout") != 0 && strncmp(log_to, "syslog:", 7) != 0;
 }
 
+static int start_keeper(struct run *r, struct err *e)
+{
+	struct keeper_options o = {
+		.config = r->o->config,
+		.policy_name = r->o->policy_name,
+		.log_to = r->o->log_to,
+		.workers = engine_workers(r->o->config),
+	};
+
+	return keeper_start(&o, &r->keeper, e);
+}
+
 static int prepare(struct run *r, struct err *e)
 {
 	const struct sandbox_options *o = r->o;
@@ -108,7 +121,8 @@ static int prepare(struct run *r, struct err *e)
 	/* Before any secret is read: no core dump, and no other process of this user looks in. */
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
 		return err_sys(e, errno, "cannot protect the memory of stile");
-	if (supervisor_init(&r->supervisor, e) != 0 || credential_env_capture(o->config, e) != 0 ||
+	/* Before there is another process: what is copied into that holds no secret any more. */
+	if (start_keeper(r, e) != 0 || supervisor_init(&r->supervisor, e) != 0 ||
 	    placeholders_new(o->config, &r->placeholders, e) != 0)
 		return -1;
 	files.placeholders = r->placeholders;
@@ -184,7 +198,7 @@ static int gather_trust(struct run *r, struct strbuf *all, struct channel_msg *m
 	return rc;
 }
 
-/* The run's CA, which lives in this process alone, as the files that clients are to trust. */
+/* The run's CA, whose key the keeper alone has, as the files that clients are to trust. */
 static int send_trust(struct run *r, struct err *e)
 {
 	struct channel_msg m = {.kind = CHANNEL_TRUST};
@@ -227,12 +241,13 @@ static int start_engine(struct run *r, struct err *e)
 	struct channel_msg go = {.kind = CHANNEL_GO};
 	int none = -1;
 
-	if (ca_new_memory(LIMIT_CA_RUN_DAYS, &r->ca, e) != 0 ||
+	if (keeper_await(r->keeper, &r->ca, e) != 0 ||
 	    expect(r, CHANNEL_LISTENER, &r->listen_fd, e) != 0)
 		return -1;
 	if (r->listen_fd < 0)
 		return err_set(e, "the sandbox's first process is confused");
 	eo.ca = r->ca;
+	eo.keeper = r->keeper;
 	eo.listen_fd = r->listen_fd;
 	r->listen_fd = -1; /* the engine's, also if it fails */
 	log_mark_set(&r->log, r->o->log_to);
@@ -256,6 +271,7 @@ static void run_clear(struct run *r)
 	engine_stop(r->engine, DRAIN_MS);
 	engine_free(r->engine);
 	ca_unref(r->ca);
+	keeper_stop(r->keeper);
 	if (r->channel >= 0)
 		close(r->channel);
 	if (r->listen_fd >= 0)

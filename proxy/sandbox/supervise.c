@@ -14,6 +14,7 @@
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 
+#include "logging/log.h"
 #include "proxy/sandbox/channel.h"
 
 #define TICK_MS 250
@@ -136,7 +137,13 @@ int supervisor_wait(struct supervisor *s, pid_t init, int channel, struct engine
 			if (p[1].revents && !on_message(s, channel))
 				p[1].fd = -1;
 		}
-		engine_tick(g);
+		if (!engine_is_whole(g)) {
+			log_error("the command is ended: without its keeper stile has neither "
+				  "certificates nor credentials");
+			kill(init, SIGKILL);
+			(void)waitpid(init, &status, 0);
+			return 125;
+		}
 	}
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

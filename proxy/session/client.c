@@ -233,6 +233,7 @@ void client_close(struct client *c, enum reason why, const char *detail)
 	c->s = NULL;
 	timer_clear(&c->timer);
 	worker_log_forget(c->worker, &c->waiter);
+	desk_forget(c->worker->desk, &c->leaf);
 	unlink_client(c);
 	listener_counts_leave(c->caller.entrance->counts, &c->peer);
 	client_token_leave(c);

@@ -12,6 +12,7 @@
 
 #include "proxy/http/body.h"
 #include "proxy/http/h1.h"
+#include "proxy/keeper/desk.h"
 #include "proxy/net/stream.h"
 #include "proxy/session/exchange.h"
 #include "proxy/session/tunnel.h"
@@ -76,6 +77,7 @@ struct client {
 	struct h1_context where; /* at the proxy port, or inside a tunnel */
 	struct h1_scan scan;
 	struct log_waiter waiter;
+	struct desk_ask leaf; /* CLIENT_LEAF alone */
 	bool driving;
 	bool keep;	    /* another request may follow the current one */
 	bool chunked;	    /* how the current answer's body goes out: in chunks, */

@@ -14,14 +14,12 @@
 
 #include "logging/log.h"
 #include "logging/writer.h"
-#include "proxy/credentials/broker.h"
 #include "proxy/session/worker.h"
 
 #define TAKE_UP_LOOKS 5000
 
 struct engine {
 	/* owned */
-	struct broker *broker;
 	struct signer *signer;
 	struct log_writer *writer;
 	struct log_port *log; /* the main thread's own */
@@ -36,6 +34,8 @@ struct engine {
 	/* counted */
 	struct ca *ca;
 	struct snapshot *snapshot;
+	/* borrowed */
+	struct keeper *keeper;
 	/* plain */
 	size_t entrances_n;
 	size_t workers_n;
@@ -94,7 +94,7 @@ static int64_t clock_us(void)
 
 /* ---- birth ---- */
 
-static size_t count_workers(const struct config *c)
+size_t engine_workers(const struct config *c)
 {
 	long cores = sysconf(_SC_NPROCESSORS_ONLN);
 	size_t n = c->limits.workers ? (size_t)c->limits.workers : (size_t)(cores > 0 ? cores : 1);
@@ -191,6 +191,7 @@ static int make_workers(struct engine *g, struct err *e)
 			.entrances = g->entrances,
 			.fds = row,
 			.entrances_n = g->entrances_n,
+			.leaves_fd = keeper_leaves_fd(g->keeper, n),
 			.index = (unsigned)n,
 		};
 
@@ -239,6 +240,7 @@ int engine_new(const struct engine_options *o, struct engine **ret, struct err *
 	raise_descriptors();
 	g->tell = o->tell;
 	g->ca = ca_ref(o->ca);
+	g->keeper = o->keeper;
 	g->sandbox = o->sandbox ? strdup(o->sandbox) : NULL;
 	g->log_to = o->log_to ? strdup(o->log_to) : NULL;
 	/* Without them the records would go elsewhere, or name nobody. */
@@ -246,11 +248,12 @@ int engine_new(const struct engine_options *o, struct engine **ret, struct err *
 		engine_free(g);
 		return err_set(e, "out of memory");
 	}
-	g->workers_n = count_workers(o->config);
-	if (sandboxes_new(&g->sandboxes, e) < 0 || broker_new(&g->broker, e) < 0 ||
-	    snapshot_new(o->config, g->broker, &g->snapshot, e) < 0 ||
+	g->workers_n = engine_workers(o->config);
+	if (sandboxes_new(&g->sandboxes, e) < 0 ||
+	    snapshot_new(o->config, g->keeper, &g->snapshot, e) < 0 ||
 	    (o->tell && placeholders_write(g->snapshot->placeholders, o->config, e) < 0) ||
-	    signer_new(g->ca, LIMIT_LEAF_CACHE, &g->signer, e) < 0 ||
+	    signer_new_remote(g->ca, LIMIT_LEAF_CACHE, &g->signer, e) < 0 ||
+	    keeper_give_key(g->keeper, g->signer, e) < 0 ||
 	    log_writer_open(log_to_of(g, o->config), log_wait_of(o->config), &g->writer, e) < 0 ||
 	    log_port_new(g->writer, &g->log, e) < 0 || open_entrances(g, o, e) < 0 ||
 	    make_workers(g, e) < 0) {
@@ -281,7 +284,7 @@ static void wait_for_log(struct engine *g, uint64_t ticket)
 
 int engine_start(struct engine *g, struct err *e)
 {
-	if (log_writer_start(g->writer, e) < 0 || broker_start(g->broker, e) < 0)
+	if (log_writer_start(g->writer, e) < 0 || keeper_attend(g->keeper, e) < 0)
 		return -1;
 	credential_store_await(g->snapshot->credentials);
 	(void)write_event(g, RECORD_PROXY_START, NULL, NULL);
@@ -378,22 +381,30 @@ void engine_enforce_tokens(struct engine *g)
 			nanosleep(&pause, NULL);
 }
 
+/* Before any worker judges by it: what it admits, the keeper must admit. What only the old one does
+ * gets no leaf from here on. */
+static int commit(struct engine *g, const struct snapshot *fresh, struct err *e)
+{
+	credential_store_await(fresh->credentials);
+	return keeper_commit(g->keeper, e);
+}
+
 int engine_reload(struct engine *g, struct config *c, struct err *e)
 {
 	struct snapshot *fresh = NULL;
 	struct err why = ERR_INIT;
 
 	if (check_reload(g->snapshot->config, c, &why) < 0 ||
-	    snapshot_new(c, g->broker, &fresh, &why) < 0 ||
+	    snapshot_new(c, g->keeper, &fresh, &why) < 0 ||
 	    (g->tell && placeholders_write(fresh->placeholders, c, &why) < 0) ||
-	    change_log(g, c, &why) < 0) {
+	    change_log(g, c, &why) < 0 || commit(g, fresh, &why) < 0) {
+		keeper_abort(g->keeper);
 		snapshot_unref(fresh);
 		engine_reject(g, why.text);
 		if (e)
 			*e = why;
 		return -1;
 	}
-	credential_store_await(fresh->credentials);
 	credential_store_carry(fresh->credentials, g->snapshot->credentials);
 	snapshot_unref(g->snapshot);
 	g->snapshot = fresh;
@@ -409,9 +420,9 @@ void engine_reopen_log(struct engine *g)
 	log_writer_reopen(g->writer);
 }
 
-void engine_tick(struct engine *g)
+bool engine_is_whole(const struct engine *g)
 {
-	credential_store_poll(g->snapshot->credentials);
+	return !keeper_is_gone(g->keeper);
 }
 
 /* ---- for who asks how it is ---- */
@@ -501,7 +512,6 @@ void engine_free(struct engine *g)
 	sandboxes_free(g->sandboxes);
 	signer_free(g->signer);
 	snapshot_unref(g->snapshot);
-	broker_free(g->broker);
 	ca_unref(g->ca);
 	free(g->entrances);
 	free(g->ports);

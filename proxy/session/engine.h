@@ -7,16 +7,16 @@
 
 #include <stdbool.h>
 
-#include "certs/ca.h"
 #include "logging/err.h"
-#include "policy/config.h"
+#include "proxy/keeper/keeper.h"
 
 struct engine;
 
 struct engine_options {
 	/* borrowed until engine_new returns */
 	struct config *config; /* the engine takes its own reference */
-	struct ca *ca;	       /* likewise */
+	struct ca *ca;	       /* likewise; of keeper_await */
+	struct keeper *keeper; /* outlives the engine; it was made for engine_workers(config) */
 	const char *sandbox;   /* `sandbox` of every record; NULL: left to identity.c */
 	const char *log_to;    /* NULL: config's, or stdout */
 	/* A listening socket that somebody else opened (made inside a namespace), used instead of
@@ -27,6 +27,8 @@ struct engine_options {
 	bool tell;		 /* write placeholders to their files, at a reload too */
 };
 
+/* How many workers a configuration asks for. */
+size_t engine_workers(const struct config *c);
 /* Opens the log, the trust store, the listeners; reads the credentials; starts nothing yet:
  * privileges may be dropped between this and engine_start. */
 int engine_new(const struct engine_options *o, struct engine **ret, struct err *e) ATTR_NODISCARD;
@@ -37,7 +39,8 @@ int engine_start(struct engine *g, struct err *e) ATTR_NODISCARD;
 /* The port that the i-th listener got; 0 for a Unix socket or beyond the last. */
 uint16_t engine_port(const struct engine *g, size_t i);
 
-/* Atomic: on 0 every later request is judged by c, requests in flight end under the policy that
+/* c: what keeper_reload read; the keeper is told whether it is in force, either way. Atomic: on 0
+ * every later request is judged by c, requests in flight end under the policy that
  * admitted them, tunnels that c no longer admits are closed; policy.load is written. On -1 nothing
  * has changed and policy.reject is written. Listeners cannot be changed by a reload: a difference
  * is a failure that says "restart". */
@@ -65,8 +68,8 @@ struct engine_measures {
 };
 void engine_measure(const struct engine *g, struct engine_measures *ret);
 
-/* Everything that has to happen now and then on the main thread; call it at least every 500 ms. */
-void engine_tick(struct engine *g);
+/* False: its keeper has ended, and so must it. To be asked on the main thread every 500 ms. */
+bool engine_is_whole(const struct engine *g);
 /* Begins the end and returns: no more connections, drain_ms for what is in flight. Called again, it
  * only shortens the time that is left. */
 void engine_drain(struct engine *g, uint64_t drain_ms);

@@ -31,7 +31,7 @@ static void on_leaf(void *arg, struct leaf *leaf, const struct err *why)
 		return;
 	}
 	if (!leaf) {
-		client_close(c, REASON_INTERNAL_ERROR, why->text);
+		client_close(c, why->reason ? why->reason : REASON_INTERNAL_ERROR, why->text);
 		return;
 	}
 	r = signer_server_new(c->worker->signer, leaf,
@@ -48,15 +48,10 @@ static void on_leaf(void *arg, struct leaf *leaf, const struct err *why)
 
 void intercept_start(struct client *c)
 {
-	const struct host *h = &c->connect->host;
-	struct leaf_name name = {.text = host_str(h)};
+	const struct client_connect *k = c->connect;
 
-	if (h->kind != HOST_NAME) {
-		name.ip = h->addr.b;
-		name.ip_len = h->kind == HOST_IPV4 ? 4 : 16;
-	}
 	client_goto(c, CLIENT_LEAF);
-	signer_get(c->worker->signer, &name, on_leaf, c);
+	desk_get(c->worker->desk, &k->host, k->port, &c->leaf, on_leaf, c);
 }
 
 void intercept_handshaked(struct client *c)

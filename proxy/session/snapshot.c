@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-int snapshot_new(struct config *config, struct broker *b, struct snapshot **ret, struct err *e)
+int snapshot_new(struct config *config, struct keeper *k, struct snapshot **ret, struct err *e)
 {
 	static char system_roots[] = "system";
 	char *const roots[] = {system_roots};
@@ -20,7 +20,8 @@ int snapshot_new(struct config *config, struct broker *b, struct snapshot **ret,
 	if (trust_new(given ? config->trust : roots, given ? config->trust_n : 1, &s->trust, e) <
 		    0 ||
 	    placeholders_new(config, &s->placeholders, e) < 0 ||
-	    credential_store_new(config, b, s->trust, &s->credentials, e) < 0) {
+	    (k ? keeper_store(k, config, &s->credentials, e)
+	       : credential_store_new(config, NULL, s->trust, &s->credentials, e)) < 0) {
 		snapshot_unref(s);
 		return -1;
 	}

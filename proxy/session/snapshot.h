@@ -9,7 +9,7 @@
 #include "certs/trust.h"
 #include "policy/config.h"
 #include "proxy/credentials/placeholder.h"
-#include "proxy/credentials/store.h"
+#include "proxy/keeper/keeper.h"
 
 struct snapshot {
 	/* owned */
@@ -22,9 +22,9 @@ struct snapshot {
 	int refs; /* atomic */
 };
 
-/* Takes its own reference to config; b as in credential_store_new. -1: the trust files or the
- * credentials could not be loaded. */
-int snapshot_new(struct config *config, struct broker *b, struct snapshot **ret,
+/* Takes its own reference to config. k: who keeps its credentials; NULL: nobody, they are read
+ * here. -1: the trust files or the credentials could not be loaded. */
+int snapshot_new(struct config *config, struct keeper *k, struct snapshot **ret,
 		 struct err *e) ATTR_NODISCARD;
 struct snapshot *snapshot_ref(struct snapshot *s);
 void snapshot_unref(struct snapshot *s); /* NULL is accepted; thread-safe */

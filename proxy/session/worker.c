@@ -212,6 +212,7 @@ static int make_parts(struct worker *w, const struct worker_options *o, struct e
 	    pool_new(w->loop, LIMIT_POOL_IDLE, LIMIT_POOL_IDLE_PER_ORIGIN, LIMIT_MS_POOL_IDLE,
 		     &w->pool, e) < 0 ||
 	    share_new(w->loop, &w->share, e) < 0 ||
+	    desk_new(w->loop, w->signer, o->leaves_fd, &w->desk, e) < 0 ||
 	    resolver_new(w->loop, o->snapshot->config, &w->resolver, e) < 0)
 		return -1;
 	w->log_event = event_new(loop_base(w->loop), log_port_fd(w->log), EV_READ | EV_PERSIST,
@@ -257,6 +258,7 @@ void worker_free(struct worker *w)
 		pool_free(w->pool);
 		upstream_h2_end_all(w);
 		share_free(w->share);
+		desk_free(w->desk);
 		resolver_free(w->resolver);
 		resolver_free(w->retired);
 		timer_clear(&w->log_timer);

@@ -9,8 +9,8 @@
 #include <pthread.h>
 #include <sys/queue.h>
 
-#include "certs/signer.h"
 #include "logging/writer.h"
+#include "proxy/keeper/desk.h"
 #include "proxy/net/listener.h"
 #include "proxy/net/loop.h"
 #include "proxy/net/own_addrs.h"
@@ -80,6 +80,7 @@ struct worker {
 	struct resolver *retired; /* of before the reload, while its questions end */
 	struct pool *pool;
 	struct share *share;
+	struct desk *desk;
 	struct own_addrs *own_addrs;
 	struct log_port *log;
 	struct sigv4 *sigv4;	   /* NULL until a request is signed */
@@ -132,6 +133,7 @@ struct worker_options {
 	const struct entrance *entrances;
 	const int *fds; /* one an entrance; taken over on success */
 	size_t entrances_n;
+	int leaves_fd; /* see desk_new */
 	unsigned index;
 };
 

@@ -14,7 +14,7 @@ REPLAY_NET := stream stream_tls stream_relay pool listener_counts
 REPLAY_OBJ  = $(patsubst tests/%.c,$(BUILD)/tests/%.o,$(filter-out tests/replay/replay.c \
               tests/replay/scenario.c,$(wildcard tests/replay/*.c)))
 REPLAY_LIBS = $(REPLAY_NET:%=$(BUILD)/proxy/net/%.o) $(BUILD)/libsession.a \
-              $(BUILD)/libcredentials.a $(BUILD)/libhttp.a $(BUILD)/libcerts.a \
+              $(BUILD)/libkeeper.a $(BUILD)/libcredentials.a $(BUILD)/libhttp.a $(BUILD)/libcerts.a \
               $(BUILD)/libpolicy.a $(BUILD)/logging/port.o $(BUILD)/liblogging.a
 REPLAY_WRAP := malloc calloc realloc free strdup recv send sendmsg shutdown setsockopt close
 REPLAY_LD   := $(REPLAY_WRAP:%=-Wl,--wrap=%)

@@ -166,7 +166,8 @@ int rig_start(const char *rules, const char *config, struct err *e)
 						   .snapshot = rig.snapshot,
 						   .entrances = &rig.entrance,
 						   .fds = &fd,
-						   .entrances_n = 1},
+						   .entrances_n = 1,
+						   .leaves_fd = -1},
 			  &rig.worker, e);
 }
 

@@ -1,0 +1,84 @@
+/*
+ * See files.h. Paths are compared as texts with those that the configuration gives: both processes
+ * have the same one, so the proxy asks with the very same words.
+ */
+#include "proxy/keeper/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "certs/roots.h"
+
+static const char *const always[] = {"/etc/resolv.conf", "/etc/hosts"};
+
+static bool is_log(const struct files_scope *s, const char *path)
+{
+	const struct config *all[] = {s->config, s->next};
+
+	if (s->log_to)
+		return strcmp(s->log_to, path) == 0;
+	for (size_t i = 0; i < ARRAY_LEN(all); i++)
+		if (all[i] && all[i]->log_to && strcmp(all[i]->log_to, path) == 0)
+			return true;
+	return false;
+}
+
+static bool is_root(const struct config *c, const char *path)
+{
+	for (size_t i = 0; c && i < c->trust_n; i++)
+		if (strcmp(c->trust[i], path) == 0)
+			return true;
+	return false;
+}
+
+static bool is_readable(const struct files_scope *s, const char *path)
+{
+	for (size_t i = 0; i < ARRAY_LEN(always); i++)
+		if (strcmp(always[i], path) == 0)
+			return true;
+	return roots_is_system_file(path) || is_root(s->config, path) || is_root(s->next, path);
+}
+
+/* The same file under another name, too: an admin may well name one file twice. */
+static bool is_same_file(const struct stat *st, const char *path)
+{
+	struct stat other;
+
+	return stat(path, &other) == 0 && other.st_dev == st->st_dev && other.st_ino == st->st_ino;
+}
+
+static bool is_source(const struct config *c, const struct stat *st)
+{
+	for (size_t i = 0; c && i < c->credentials_n; i++) {
+		const char *path;
+
+		for (size_t n = 0; (path = config_credential_file(&c->credentials[i], n)); n++)
+			if (is_same_file(st, path))
+				return true;
+	}
+	return false;
+}
+
+int files_open(const struct files_scope *s, const char *path, bool to_write)
+{
+	int flags = to_write ? O_WRONLY | O_APPEND | O_CREAT : O_RDONLY;
+	bool listed = is_log(s, path) || (!to_write && is_readable(s, path));
+	struct stat st;
+	int fd;
+
+	if (!listed) {
+		errno = EACCES;
+		return -1;
+	}
+	fd = open(path, flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0640);
+	if (fd >= 0 &&
+	    (fstat(fd, &st) != 0 || is_source(s->config, &st) || is_source(s->next, &st))) {
+		close(fd);
+		errno = EACCES;
+		return -1;
+	}
+	return fd;
+}

@@ -1,0 +1,18 @@
+/*
+ * The files that the proxy may have opened for it: by name, out of a short list that the
+ * configuration and this program make. Never one that is a source of a credential or the CA's key.
+ */
+#ifndef STILE_PROXY_KEEPER_FILES_H
+#define STILE_PROXY_KEEPER_FILES_H
+
+#include "policy/config.h"
+
+struct files_scope {
+	const struct config *config, *next; /* in force; to come, or NULL */
+	const char *log_to;		    /* NULL: the configuration's */
+};
+
+/* A descriptor, or -1 with errno: EACCES for what is not on the list. */
+int files_open(const struct files_scope *s, const char *path, bool to_write);
+
+#endif
