@@ -1,6 +1,7 @@
 """Reads the case files and runs one variant of one input of one case; see README.md for the format.
 Everything that is checked of every case, whatever it says, is in `check_always`."""
 
+import base64
 import pathlib
 import re
 import signal
@@ -100,12 +101,15 @@ class Run:
         self.wanted: list[str] = []  # records
         self.sent = b""
         self.clients: set[str] = set()
+        self.tokens: dict[str, str] = {}  # of the sandboxes that the steps made, by name
 
     # ---- texts ----
 
     def fill(self, text: str, deep: bool = True) -> str:
         values = {"at": self.at, "host": self.host, "port": self.port, "scheme": "https" if self.over_tls
                   else "http"} | self.stack.values()
+        for name, token in self.tokens.items():
+            values |= {name: token, f"{name}_basic": base64.b64encode(f"sandbox:{token}".encode()).decode()}
         for key in ("V", "W", "N"):
             if deep and f"{{{key}}}" in text:
                 text = text.replace(f"{{{key}}}", self.fill(str(self.case.get(key, "")), False))
@@ -409,6 +413,8 @@ class Run:
             expect(r.get("client") in self.clients, "the record's client", self.clients, r)
             line = r["_line"]
             expect(self.stack.secret.encode() not in line, "the log", "no secret", line)
+            for token in self.tokens.values():
+                expect(token.encode() not in line, "the log", "no token", line)
             expect(all(32 <= b < 127 or b >= 0x80 for b in line), "the log", "no control byte", line)
             if r["event"].endswith(".deny"):
                 expect(r.get("decision") == "deny" and "reason" in r, "a deny record", "its reason", r)

@@ -345,6 +345,20 @@ class Stack:
             time.sleep(0.01)
         time.sleep(0.03)  # the workers take it up in their next turn
 
+    def admin(self, question: dict) -> dict:
+        """What is answered on the admin socket of a setup that has one."""
+        until = time.monotonic() + 10
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(10)
+            while s.connect_ex(os.path.relpath(self.folder / "admin.sock")) and time.monotonic() < until:
+                time.sleep(0.01)  # the proxy's own port was opened before
+            s.sendall(json.dumps(question).encode() + b"\n")
+            data = b"".join(iter(lambda: s.recv(65536), b""))
+        answer = json.loads(data)
+        if not answer["ok"]:
+            raise RuntimeError(f"{question}: {answer}")
+        return answer
+
     def loads(self) -> int:
         text = self.log.read_bytes()
         return text.count(b'"event":"policy.load"') + text.count(b'"event":"policy.reject"')

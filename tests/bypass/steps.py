@@ -17,6 +17,8 @@ they act:
     closed       the connection must end, without an answer in HTTP
     zone         what DNS answers from now on
     chmod, file  the credential's file: a mode; new contents
+    sandbox      {name, policy, listener, ttl_ms}: a token is made; {name} is it, {name_basic} as Basic has it
+    revoke       the sandbox of that name
 """
 
 import ssl
@@ -56,6 +58,8 @@ def play(run) -> None:
     finally:
         if any("setup" in s for s in run.case["steps"]):
             stack.reload(stack.name)
+        for one_of_them in stack.admin({"do": "sandbox.list"})["sandboxes"] if run.tokens else []:
+            stack.admin({"do": "sandbox.revoke", "sandbox": one_of_them["id"]})
         if any("file" in s or "chmod" in s for s in run.case["steps"]):
             write_secret(stack, stack.secret + "\n", 0o600)
             time.sleep(0.6)
@@ -76,6 +80,10 @@ def one(run, step: dict) -> None:
         run.connect()
     if "setup" in step:
         stack.reload(step["setup"])
+    if "sandbox" in step:
+        run.tokens[step["sandbox"]["name"]] = stack.admin({"do": "sandbox.new"} | step["sandbox"])["token"]
+    if "revoke" in step:
+        stack.admin({"do": "sandbox.revoke", "sandbox": step["revoke"]})
     if "file" in step:
         write_secret(stack, None if step["file"] is None else run.fill(step["file"]), step.get("chmod", 0o600))
         time.sleep(0.6)

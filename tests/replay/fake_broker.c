@@ -1,9 +1,11 @@
 /*
- * No scenario has a credential whose source takes time, and there is no thread here to ask one.
+ * No scenario has a credential whose source takes time, and there is no thread here to ask one, nor
+ * a helper to watch.
  */
 #include <stddef.h>
 
 #include "proxy/credentials/broker.h"
+#include "proxy/net/watch.h"
 
 bool broker_keeps(const struct config_credential *c)
 {
@@ -37,4 +39,20 @@ void broker_give_back(struct broker *b, struct kept *k)
 void broker_nudge(struct kept *k)
 {
 	(void)k;
+}
+
+int watch_new(struct loop *l, int fd, void (*fn)(void *arg), void *arg, struct watch **ret,
+	      struct err *e)
+{
+	(void)l;
+	(void)fd;
+	(void)fn;
+	(void)arg;
+	(void)ret;
+	return err_set(e, "no watch");
+}
+
+void watch_free(struct watch *w)
+{
+	(void)w;
 }
