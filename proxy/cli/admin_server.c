@@ -33,6 +33,7 @@ struct admin {
 	int fd;
 	struct listener_path at;
 	/* plain */
+	int64_t paused_ms; /* no descriptor was to be had: not before then */
 	struct admin_client clients[LIMIT_ADMIN_CONNECTIONS];
 };
 
@@ -113,16 +114,19 @@ static struct admin_client *find_free(struct admin *a)
 }
 
 /* Who comes beyond the bound waits in the kernel's queue. */
-static void accept_all(struct admin *a)
+static void accept_some(struct admin *a)
 {
 	struct admin_client *c;
 
-	while ((c = find_free(a))) {
+	for (int i = 0; i < LIMIT_ADMIN_CONNECTIONS && (c = find_free(a)); i++) {
 		unsigned uid = 0;
 		int fd = accept4(a->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
-		if (fd < 0)
+		if (fd < 0) {
+			if (errno != EAGAIN)
+				a->paused_ms = now_ms() + LIMIT_MS_ACCEPT_PAUSE;
 			return;
+		}
 		if (!may_ask(fd, &uid)) {
 			log_warn("admin: user %u was turned away", uid);
 			close(fd);
@@ -196,7 +200,7 @@ nfds_t admin_poll(const struct admin *a, struct pollfd *v)
 			v[n++] = (struct pollfd){.fd = c->fd,
 						 .events = c->answered ? POLLOUT : POLLIN};
 	}
-	if (room)
+	if (room && now_ms() >= a->paused_ms)
 		v[n++] = (struct pollfd){.fd = a->fd, .events = POLLIN};
 	return n;
 }
@@ -204,7 +208,7 @@ nfds_t admin_poll(const struct admin *a, struct pollfd *v)
 static void serve(struct admin *a, int fd, struct engine *g)
 {
 	if (fd == a->fd) {
-		accept_all(a);
+		accept_some(a);
 		return;
 	}
 	for (size_t i = 0; i < ARRAY_LEN(a->clients); i++) {

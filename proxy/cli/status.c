@@ -89,7 +89,9 @@ static void print_status(const json_t *a)
 			     number_of(one, "rules"));
 	}
 	json_array_foreach(json_object_get(a, "credentials_unavailable"), i, one)
+	{
 		put_line(i == 0 ? "unavailable" : "", json_string_value(one));
+	}
 }
 
 int cmd_status(int argc, char **argv)

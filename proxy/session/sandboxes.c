@@ -399,25 +399,30 @@ int sandboxes_revoke(struct sandboxes *all, struct str id_or_name, struct sandbo
 void sandboxes_each(struct sandboxes *all, void (*fn)(void *arg, const struct sandbox *s),
 		    void *arg)
 {
-	const struct sandbox *s;
+	struct sandbox **v, *s;
+	size_t n = 0;
 
 	pthread_mutex_lock(&all->lock);
+	v = malloc((all->n ? all->n : 1) * sizeof(struct sandbox *));
 	TAILQ_FOREACH(s, &all->order, next)
-	if (sandbox_end(s) == REASON_NONE)
-		fn(arg, s);
+	if (v && sandbox_end(s) == REASON_NONE)
+		v[n++] = sandbox_ref(s);
 	pthread_mutex_unlock(&all->lock);
-}
-
-static void count(void *arg, const struct sandbox *s)
-{
-	(void)s;
-	++*(size_t *)arg;
+	for (size_t i = 0; i < n; i++) {
+		fn(arg, v[i]);
+		sandbox_unref(v[i]);
+	}
+	free(v);
 }
 
 size_t sandboxes_n(struct sandboxes *all)
 {
+	const struct sandbox *s;
 	size_t n = 0;
 
-	sandboxes_each(all, count, &n);
+	pthread_mutex_lock(&all->lock);
+	TAILQ_FOREACH(s, &all->order, next)
+	n += sandbox_end(s) == REASON_NONE;
+	pthread_mutex_unlock(&all->lock);
 	return n;
 }

@@ -3,8 +3,8 @@
  * random bits, shown once, and of it nothing but its SHA-256 is kept. Who asks and who serves sees
  * this interface alone, so that another place to keep them can stand behind it.
  *
- * Here: in memory, gone with the process. Safe for threads; the lock is held for a pointer's
- * exchange or a walk over all, never over a system call.
+ * Here: in memory, gone with the process. Safe for threads: the one lock of session/, held for a
+ * look-up or a walk over all, never over a system call or somebody else's code.
  */
 #ifndef STILE_PROXY_SESSION_SANDBOXES_H
 #define STILE_PROXY_SESSION_SANDBOXES_H
@@ -48,7 +48,7 @@ struct sandbox *sandboxes_find(struct sandboxes *all, struct str token);
  * it sees that from here on; connections are the workers' to close. */
 int sandboxes_revoke(struct sandboxes *all, struct str id_or_name, struct sandbox **ret,
 		     struct err *e) ATTR_NODISCARD;
-/* Those that live, oldest first, under the lock: fn must not come back here. */
+/* Those that live, oldest first; none when memory is out. */
 void sandboxes_each(struct sandboxes *all, void (*fn)(void *arg, const struct sandbox *s),
 		    void *arg);
 size_t sandboxes_n(struct sandboxes *all); /* living ones */

@@ -437,7 +437,7 @@ static void sweep(void *arg)
 	unsigned asked = __atomic_load_n(&w->sweep_asked, __ATOMIC_ACQUIRE);
 
 	client_token_sweep(w);
-	/* So that who asked may rely on their records, too. */
+	/* So that who asked may rely on it that their records are under way, too. */
 	log_port_flush(w->log);
 	__atomic_store_n(&w->sweep_done, asked, __ATOMIC_RELEASE);
 }

@@ -1,7 +1,7 @@
 /*
  * One worker thread and what it owns: a loop, a resolver, a pool, a port to the log, the current
  * snapshot, and all connections it accepted. A connection belongs to one worker for life, so
- * nothing in session/ takes a lock.
+ * nothing in session/ takes a lock but sandboxes.c, for a look-up.
  */
 #ifndef STILE_PROXY_SESSION_WORKER_H
 #define STILE_PROXY_SESSION_WORKER_H

@@ -401,8 +401,7 @@ def is_over(c: Raw) -> bool:
     return True
 
 
-@pytest.mark.parametrize("how", ["revoked", "expired"])
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("how, workers", [("revoked", 1), ("revoked", 3), ("expired", 2)])
 def test_the_end_of_a_token_is_the_end_of_all_that_it_carried(make, how, workers):
     s = make(limits={"workers": workers})
     life = 4 * SLOWER
@@ -416,9 +415,8 @@ def test_the_end_of_a_token_is_the_end_of_all_that_it_carried(make, how, workers
         assert open_now == 9
         since = s.mark()
         if how == "revoked":
-            box.revoke()
             # Told only when it is so.
-            assert len([r for r in s.records(since) if r.get("error") == "token_revoked"]) >= 6
+            assert ask_json(s, "sandbox", "revoke", box.id)["connections"] == 0
         for what, c in clients.items():
             assert is_over(c), what
         h2.until(lambda: h2.closed)
