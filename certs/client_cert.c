@@ -14,6 +14,8 @@
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 
+#include "certs/tls_mem.h"
+
 #define STRENGTH_MIN 112 /* bits, as in tls_ctx.c: RSA of 2048 */
 #define CHAIN_MAX    16
 
@@ -153,16 +155,21 @@ int client_cert_new(struct str pem, struct client_cert **ret, struct err *e)
 {
 	static _Atomic uint64_t ids;
 	struct client_cert *c = calloc(1, sizeof(*c));
+	int rc;
 
 	if (!c)
 		return bad(e, "out of memory");
 	atomic_init(&c->refs, 1);
 	c->id = atomic_fetch_add(&ids, 1) + 1;
 	c->chain = sk_X509_new_null();
-	if (!c->chain)
-		(void)bad(e, "out of memory");
-	else if (read_pem(c, pem, e) == 0 && find_leaf(c, e) == 0 && check_key(c, e) == 0 &&
-		 check_dates(c, e) == 0) {
+	if (!c->chain) {
+		client_cert_unref(c);
+		return bad(e, "out of memory");
+	}
+	tls_mem_wipe(true);
+	rc = read_pem(c, pem, e);
+	tls_mem_wipe(false);
+	if (rc == 0 && find_leaf(c, e) == 0 && check_key(c, e) == 0 && check_dates(c, e) == 0) {
 		*ret = c;
 		return 0;
 	}

@@ -8,6 +8,7 @@
 
 #include <openssl/crypto.h>
 
+#include "certs/tls_mem.h"
 #include "proxy/cli/cli.h"
 
 static bool wants_help(int argc, char **argv)
@@ -42,6 +43,7 @@ int main(int argc, char **argv)
 		return cmd_help(1, help);
 	/* OpenSSL makes its global state at the first call that needs it, and where memory for it
 	 * is out most such calls crash later rather than fail. */
+	tls_mem_install();
 	if (OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CONFIG, NULL) != 1 ||
 	    !OSSL_LIB_CTX_get0_global_default()) {
 		(void)fputs("stile: out of memory\n", stderr);

@@ -2,6 +2,7 @@
  * See jwt.h. OpenSSL signs. Of a JWT only this is ours: two texts in base64url, and for ES256 the
  * signature's two numbers side by side where OpenSSL gives DER (RFC 7518 section 3.4).
  */
+#include "certs/tls_mem.h"
 #include "proxy/credentials/jwt.h"
 
 #include <stdatomic.h>
@@ -112,7 +113,9 @@ int jwt_key_new(struct str pem, const char *algorithm, struct jwt_key **ret, str
 		goto out;
 	}
 	atomic_init(&k->refs, 1);
+	tls_mem_wipe(true);
 	k->pkey = PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, &encrypted);
+	tls_mem_wipe(false);
 	if (k->pkey)
 		rc = choose(k, algorithm, e);
 	else if (encrypted)
