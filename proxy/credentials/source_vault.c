@@ -28,7 +28,7 @@ enum step {
 
 /* What of it was done for the question at hand; each at most once. */
 struct done {
-	bool login, renewed_token, renewed_lease;
+	bool lookup, login, renewed_token, renewed_lease;
 };
 
 struct token {
@@ -358,8 +358,15 @@ static int unwrap(struct vault *v, struct err *e)
 	return rc < 0 ? -1 : 1;
 }
 
+static int has_no_life(struct err *e)
+{
+	return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "its login ends as soon as it is made");
+}
+
 static int get_token(struct vault *v, struct err *e)
 {
+	if (v->done.login)
+		return has_no_life(e);
 	if (is_wrapped(v)) {
 		int rc = unwrap(v, e);
 
@@ -381,6 +388,11 @@ static int read_given(struct vault *v, struct err *e)
 		secret_unref(g.token);
 		return 0;
 	}
+	if (v->done.lookup) {
+		secret_unref(g.token);
+		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "its token has ended");
+	}
+	v->done.lookup = true;
 	take_grant(v, &g, false);
 	if (ask_path(v, STEP_LOOKUP, "auth/token/lookup-self", "", token_of(v), NULL, e) < 0)
 		return -1;

@@ -398,10 +398,19 @@ def test_answers_that_no_vault_gives(stile, tmp_path, vault, answer, why):
     ({"auth": {"client_token": 5}}, "no text for `client_token`"),
     ({"auth": {"client_token": "a\r\nX: y"}}, "control character"),
     ({"auth": {"client_token": "t", "lease_duration": []}}, "no number of seconds"),
+    ({"auth": {"client_token": "t", "lease_duration": 1e-4}}, "ends as soon as it is made"),
 ])
 def test_logins_that_no_vault_gives(stile, tmp_path, vault, answer, why):
     vault.login = lambda *_: answer
     refused(start(stile, vault, approle(vault, tmp_path)), why)
+    assert len(vault.asked) < 10
+
+
+def test_a_token_that_is_about_to_end(stile, tmp_path, vault):
+    vault.do = lambda *_: {"data": {"ttl": 1e-4, "creation_ttl": 60, "renewable": True}}
+    s = start(stile, vault, {"token": {"file": put(tmp_path / "token", vault.give_token())}})
+    refused(s, "its token has ended")
+    assert len(vault.asked) < 10
 
 
 # ---- a real one ----

@@ -33,10 +33,12 @@ class Ends:
         self.born, self.most = now, most
         self.ends = now + ttl if ttl else None
         self.revoked = False
+        self.parent: Ends | None = None  # a lease's token, with which it ends
 
     @property
     def alive(self) -> bool:
-        return not self.revoked and (self.ends is None or time.monotonic() < self.ends)
+        return (not self.revoked and (self.ends is None or time.monotonic() < self.ends)
+                and (self.parent is None or self.parent.alive))
 
     @property
     def left(self) -> float:
@@ -125,7 +127,7 @@ class Vault:
 
     def give_token(self, ttl: float | None = None, type: str | None = None) -> str:
         t = Ends(self.token_ttl if ttl is None else ttl, self.token_most, self.token_renewable)
-        t.type, t.leases = type or self.token_type, []
+        t.type = type or self.token_type
         t.renewable &= t.type != "batch"
         t.id = ("hvb." if t.type == "batch" else "hvs.") + t.id
         self.tokens[t.id] = t
@@ -137,10 +139,7 @@ class Vault:
         return token
 
     def revoke_token(self, token: str) -> None:
-        t = self.tokens[token]
-        t.revoked = True
-        for lease in t.leases:
-            self.leases[lease].revoked = True
+        self.tokens[token].revoked = True
 
     def alive(self, things: dict[str, Ends]) -> list[str]:
         with self.lock:
@@ -227,9 +226,7 @@ class Vault:
         lease = Ends(self.lease_ttl, self.lease_most, self.lease_renewable)
         lease.id = prefix + lease.id
         self.leases[lease.id] = lease
-        t.leases.append(lease.id)
-        if t.type == "batch" and t.ends is not None:
-            lease.ends = min(lease.ends, t.ends)
+        lease.parent = t
         made = {"user": "v-" + secrets.token_hex(4), "password": secrets.token_urlsafe(12), "lease": lease.id}
         self.made.append(made)
         return {"lease_id": lease.id, "lease_duration": lease.ttl, "renewable": lease.renewable,
