@@ -141,11 +141,11 @@ raw-socket|unreachable|a raw connection to a public address
 dns-query|unreachable|a DNS query to a public address
 dns-lookup|no answer|a lookup by the system's resolver
 env|[1-9]* variables read|the environment
-secret-file|no permission|the token's file
+secret-file|not there|the token's file
 proc|[1-9]* processes read|/proc of every process in sight
 proc-1|no permission|/proc of process 1
 loot|0 times|... tokens in all that was read
-audit-log|no permission|writing into the audit log
+audit-log|not there|writing into the audit log
 log-whole|8 requests|... requests in the log
 log-clean|0 times|... tokens in the log
 exit|0|the command's own exit status

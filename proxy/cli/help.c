@@ -8,12 +8,17 @@
 
 const struct cli_command cli_commands[] = {
 	{"run", cmd_run,
-	 "run [-c FILE] [--allow TARGET]... [--workspace DIR] [--env NAME[=VALUE]]... "
+	 "run [-c FILE] [--allow TARGET]... [--workspace DIR] [--hide PATH]... [--show PATH]... "
+	 "[--env NAME[=VALUE]]... "
 	 "[--export PATTERN]... [--to DIR] [--] CMD [ARG]...",
 	 "run a command whose only way out is the allowlist",
 	 "  -c FILE            the configuration (default: ./stile.yaml, /etc/stile/stile.yaml)\n"
 	 "  --allow TARGET     one more allow rule; may be repeated\n"
-	 "  --workspace DIR    where the command starts\n"
+	 "  --workspace DIR    where the command starts, and the only place that it may write to;\n"
+	 "                     `none`: an empty one in memory (default: the current folder)\n"
+	 "  --hide PATH        not to be seen inside; may be repeated\n"
+	 "  --show PATH        to be seen inside, read-only, though it lies in your home or in "
+	 "/tmp\n"
 	 "  --env NAME[=VALUE] passes a variable on, or sets it\n"
 	 "  --log FILE         where the audit log goes\n"
 	 "  --policy NAME      which policy, when there are several\n"

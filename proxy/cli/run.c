@@ -31,7 +31,7 @@ struct words {
 struct options {
 	const char *config_file, *policy, *workspace, *log;
 	const char *export_to;
-	struct words allow, env, exports;
+	struct words allow, env, exports, hide, show;
 };
 
 static int word_add(struct words *w, const char *word)
@@ -45,10 +45,30 @@ static int word_add(struct words *w, const char *word)
 	return 0;
 }
 
+/* What is hidden or shown has to be there: a name that is wrong would hide nothing. */
+static int path_add(struct words *w, const char *flag, const char *path, int *ret_status)
+{
+	if (access(path, F_OK) == 0)
+		return word_add(w, path);
+	*ret_status = EXIT_USAGE;
+	log_error("%s %s: %s", flag, path, strerror(errno));
+	return -1;
+}
+
 /* 0: optind is the command; otherwise *ret_status is what to exit with. */
 static int read_options(int argc, char **argv, struct options *o, int *ret_status)
 {
-	enum { OPT_ALLOW = 256, OPT_POLICY, OPT_WORKSPACE, OPT_ENV, OPT_LOG, OPT_EXPORT, OPT_TO };
+	enum {
+		OPT_ALLOW = 256,
+		OPT_POLICY,
+		OPT_WORKSPACE,
+		OPT_ENV,
+		OPT_LOG,
+		OPT_EXPORT,
+		OPT_TO,
+		OPT_HIDE,
+		OPT_SHOW
+	};
 	static const struct option known[] = {
 		{"config", required_argument, NULL, 'c'},
 		{"allow", required_argument, NULL, OPT_ALLOW},
@@ -58,6 +78,8 @@ static int read_options(int argc, char **argv, struct options *o, int *ret_statu
 		{"log", required_argument, NULL, OPT_LOG},
 		{"export", required_argument, NULL, OPT_EXPORT},
 		{"to", required_argument, NULL, OPT_TO},
+		{"hide", required_argument, NULL, OPT_HIDE},
+		{"show", required_argument, NULL, OPT_SHOW},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
@@ -76,16 +98,23 @@ static int read_options(int argc, char **argv, struct options *o, int *ret_statu
 		case OPT_LOG: o->log = optarg; break;
 		case OPT_EXPORT: rc = word_add(&o->exports, optarg); break;
 		case OPT_TO: o->export_to = optarg; break;
+		case OPT_HIDE: rc = path_add(&o->hide, "--hide", optarg, ret_status); break;
+		case OPT_SHOW: rc = path_add(&o->show, "--show", optarg, ret_status); break;
 		case 'h': *ret_status = cmd_help(2, help); return -1;
 		default: *ret_status = cli_bad_flag("run", c, argv); return -1;
 		}
 	}
 	if (rc != 0) {
-		log_error("out of memory");
+		if (*ret_status != EXIT_USAGE)
+			log_error("out of memory");
 		return -1;
 	}
 	if ((o->exports.n > 0) != (o->export_to != NULL)) {
 		*ret_status = cli_usage("run", "--export and --to go together");
+		return -1;
+	}
+	if (o->exports.n > 0 && o->workspace && strcmp(o->workspace, "none") == 0) {
+		*ret_status = cli_usage("run", "--export needs a workspace");
 		return -1;
 	}
 	if (optind >= argc) {
@@ -278,7 +307,11 @@ int cmd_run(int argc, char **argv)
 	if (!so.config)
 		goto out;
 	so.config_file = o.config_file;
-	so.workspace = o.workspace ? o.workspace : ".";
+	so.workspace = !o.workspace ? "." : strcmp(o.workspace, "none") == 0 ? NULL : o.workspace;
+	so.hide = o.hide.v;
+	so.hide_n = o.hide.n;
+	so.show = o.show.v;
+	so.show_n = o.show.n;
 	so.env_wanted = o.env.v;
 	so.env_wanted_n = o.env.n;
 	so.argv = argv + optind;
@@ -290,5 +323,7 @@ out:
 	free(o.allow.v);
 	free(o.env.v);
 	free(o.exports.v);
+	free(o.hide.v);
+	free(o.show.v);
 	return status;
 }

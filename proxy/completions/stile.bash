@@ -55,7 +55,7 @@ _stile()
 		fi
 	fi
 	case $prev in
-	-c | -o | --log | --socket) _stile_files; return ;;
+	-c | -o | --log | --socket | --hide | --show) _stile_files; return ;;
 	--workspace | --dir)
 		# shellcheck disable=SC2207
 		COMPREPLY=($(compgen -d -- "$cur"))
@@ -76,7 +76,7 @@ _stile()
 	case ${COMP_WORDS[1]} in
 	run)
 		if [[ $cur == -* ]]; then
-			_stile_words "-c --allow --workspace --env --log --policy --export --to --"
+			_stile_words "-c --allow --workspace --hide --show --env --log --policy --export --to --"
 		else
 			# shellcheck disable=SC2207
 			COMPREPLY=($(compgen -c -- "$cur"))

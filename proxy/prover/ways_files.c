@@ -93,7 +93,7 @@ static void try_kernel_files(const struct prover_options *o, struct finding *f)
 					    "/proc/sys/fs/binfmt_misc/register",
 					    "/sys/fs/cgroup/release_agent",
 					    "/sys/fs/cgroup/cgroup.procs",
-					    "/proc/1/oom_score_adj",
+
 					    "/sys/power/state",
 					    "/proc/irq/default_smp_affinity"};
 

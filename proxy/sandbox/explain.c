@@ -94,5 +94,6 @@ int namespace_explain(int sys_errno, struct err *e)
 			       "%s: a seccomp filter is in force, as in a container (let it call "
 			       "clone with CLONE_NEWUSER, or run \"stile serve\" beside it)",
 			       was.text);
-	return err_set(e, "%s: in a chroot, or a security module forbids it", was.text);
+	return err_set(e, "%s: within another sandbox or a chroot, or a security module forbids it",
+		       was.text);
 }

@@ -15,6 +15,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
+#include "proxy/sandbox/boundary.h"
 #include "proxy/sandbox/env.h"
 #include "proxy/sandbox/namespace.h"
 
@@ -205,7 +206,7 @@ static int freeze(const char *path, struct err *e)
 	return 0;
 }
 
-static int cover(const char *path, struct err *e)
+int files_cover(const char *path, struct err *e)
 {
 	struct stat st;
 	bool is_dir;
@@ -231,7 +232,7 @@ static int carry_out_one(const struct files_item *it, struct err *e)
 	switch (it->how) {
 	case FILES_PIN: return pin(it->path, e);
 	case FILES_FREEZE: return freeze(it->path, e);
-	case FILES_HIDE: return cover(it->path, e);
+	case FILES_HIDE: return files_cover(it->path, e);
 	}
 	return 0;
 }
@@ -245,7 +246,7 @@ static int carry_out(const struct files_plan *p, struct err *e)
 		}
 	}
 	for (size_t i = 0; i < ARRAY_LEN(display_dirs); i++) {
-		if (cover(display_dirs[i], e) != 0)
+		if (files_cover(display_dirs[i], e) != 0)
 			return -1;
 	}
 	return 0;
@@ -286,11 +287,11 @@ int files_arrange(const struct files_plan *p, const struct files_trust *t, struc
 	int workspace_fd = open(p->workspace, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	int rc = -1;
 
-	if (workspace_fd < 0)
+	if (workspace_fd < 0 && !p->no_workspace)
 		return err_sys(e, errno, "%s: cannot be the workspace", p->workspace);
 	if (make_run(e) != 0 || write_trust(t, e) != 0 || write_texts(p, e) != 0 ||
 	    restore_workspace(p->workspace, workspace_fd, e) != 0 || carry_out(p, e) != 0 ||
-	    cover_system_bundles(e) != 0)
+	    cover_system_bundles(e) != 0 || boundary_close(p, e) != 0)
 		goto out;
 	if (chdir(p->workspace) != 0) {
 		err_sys(e, errno, "%s: cannot be the workspace", p->workspace);
@@ -298,6 +299,7 @@ int files_arrange(const struct files_plan *p, const struct files_trust *t, struc
 	}
 	rc = 0;
 out:
-	close(workspace_fd);
+	if (workspace_fd >= 0)
+		close(workspace_fd);
 	return rc;
 }

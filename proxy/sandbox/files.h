@@ -1,16 +1,19 @@
 /*
  * What of the file system the command must not see or change: credentials, the CA's folder, the
  * policy, the log, the sockets of other programs. Planned outside, carried out in the run's own
- * mount namespace. It is no full boundary: README.md says what stays visible.
+ * mount namespace, where boundary.c then closes what is left.
  */
 #ifndef STILE_PROXY_SANDBOX_FILES_H
 #define STILE_PROXY_SANDBOX_FILES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "logging/err.h"
 #include "policy/config.h"
 #include "proxy/credentials/placeholder.h"
+
+#define FILES_HOMES_MAX 2 /* $HOME, and the one of the list of users */
 
 /* The stronger one comes later. */
 enum files_how {
@@ -35,9 +38,12 @@ struct files_plan {
 	/* owned */
 	struct files_item *v;
 	struct files_text *texts;
-	char *workspace; /* absolute; where the command starts */
+	char *workspace;	      /* absolute; where the command starts, and may write */
+	char *homes[FILES_HOMES_MAX]; /* empty ones of our own lie over them */
+	char **shown;		      /* what stays visible within those and /tmp, read-only */
 	/* plain */
-	size_t n, cap, texts_n;
+	size_t n, cap, texts_n, homes_n, shown_n;
+	bool no_workspace; /* `workspace` is a place to start in, no more */
 };
 
 struct files_options {
@@ -47,7 +53,10 @@ struct files_options {
 	const char *config_file;		 /* NULL: none was read */
 	const char *log_dir;			 /* hidden as a whole; NULL: none */
 	const char *log_file;			 /* NULL: none; need not exist yet */
-	const char *workspace;
+	const char *workspace;			 /* NULL: none */
+	const char *command;			 /* stays visible when it is a path */
+	const char *const *hide, *const *show;	 /* as the user said */
+	size_t hide_n, show_n;
 };
 
 /* Outside, before the sandbox is made. files_plan_clear in every case. */
@@ -68,6 +77,9 @@ struct files_trust {
 	size_t ca_len, bundle_len; /* the rest is the trust store */
 };
 
+/* Inside: an empty file or folder that cannot be opened lies over path, if it is there and a
+ * folder, a file, a socket or a pipe. */
+int files_cover(const char *path, struct err *e) ATTR_NODISCARD;
 /* Inside: puts the certificates where env.h says, and carries the plan out. Leaves the process in
  * the workspace. */
 int files_arrange(const struct files_plan *p, const struct files_trust *t,

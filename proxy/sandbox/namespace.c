@@ -60,13 +60,13 @@ int namespace_map_ids(uid_t uid, gid_t gid, struct err *e)
 {
 	char map[64];
 
-	snprintf(map, sizeof(map), "%u %u 1", uid, uid);
+	snprintf(map, sizeof(map), "%u %u 1", uid ? uid : NAMESPACE_NOT_ROOT, uid);
 	if (write_proc("/proc/self/uid_map", map, e) != 0)
 		return -1;
 	/* The price of mapping a group without privileges (user_namespaces(7)). */
 	if (write_proc("/proc/self/setgroups", "deny", e) != 0)
 		return -1;
-	snprintf(map, sizeof(map), "%u %u 1", gid, gid);
+	snprintf(map, sizeof(map), "%u %u 1", gid ? gid : NAMESPACE_NOT_ROOT, gid);
 	return write_proc("/proc/self/gid_map", map, e);
 }
 

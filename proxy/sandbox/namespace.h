@@ -13,7 +13,10 @@
 /* Like fork: the child is pid 1 of its own namespaces. Before any thread is started. -1: no such
  * namespaces are to be had, and e names the kernel's setting that is in the way. */
 pid_t namespace_fork(struct err *e);
-/* In the child: the same user and group inside as outside, and no other. */
+#define NAMESPACE_NOT_ROOT 1000
+
+/* In the child: the same user and group inside as outside, and no other; for root the inside has
+ * another number, so that no program takes itself for root. */
 int namespace_map_ids(uid_t uid, gid_t gid, struct err *e) ATTR_NODISCARD;
 int namespace_loopback_up(struct err *e) ATTR_NODISCARD;
 /* A listening socket on 127.0.0.1:port of this namespace, cloexec and non-blocking. */

@@ -11,12 +11,12 @@
 #include <unistd.h>
 
 #include "logging/strbuf.h"
-#include "proxy/sandbox/files.h"
+#include "proxy/sandbox/plan.h"
 
 #define DEFAULT_CA_DIR "/var/lib/stile/ca"
 #define PATH_BYTES     4096
 
-static int add(struct files_plan *p, const char *path, enum files_how how)
+int plan_add(struct files_plan *p, const char *path, enum files_how how)
 {
 	char *copy;
 
@@ -47,13 +47,13 @@ static int add(struct files_plan *p, const char *path, enum files_how how)
 static int add_real(struct files_plan *p, const char *path, enum files_how how)
 {
 	char *real = realpath(path, NULL);
-	int rc = real ? add(p, real, how) : 0;
+	int rc = real ? plan_add(p, real, how) : 0;
 
 	free(real);
 	return rc;
 }
 
-static bool is_at_or_below(const char *path, const char *dir)
+bool plan_is_at_or_below(const char *path, const char *dir)
 {
 	size_t n = strlen(dir);
 
@@ -85,8 +85,8 @@ static bool is_dedicated(const struct files_plan *p, const char *dir)
 	DIR *d;
 	bool rc = true;
 
-	if (is_at_or_below(p->workspace, dir) || (home && is_at_or_below(home, dir)) ||
-	    is_at_or_below("/tmp", dir) || is_at_or_below("/usr/bin", dir))
+	if (plan_is_at_or_below(p->workspace, dir) || (home && plan_is_at_or_below(home, dir)) ||
+	    plan_is_at_or_below("/tmp", dir) || plan_is_at_or_below("/usr/bin", dir))
 		return false;
 	d = opendir(dir);
 	if (!d)
@@ -126,7 +126,7 @@ static int add_secret(struct files_plan *p, const char *path)
 	strbuf_init_fixed(&b, link, sizeof(link));
 	if (rc == 0 && dir) {
 		strbuf_addf(&b, "%s/%s", dir, last ? last + 1 : path);
-		rc = b.overflowed ? -1 : add(p, link, FILES_HIDE);
+		rc = b.overflowed ? -1 : plan_add(p, link, FILES_HIDE);
 	}
 	free(dir);
 	return rc;
@@ -143,7 +143,7 @@ static int add_dedicated_folders(struct files_plan *p, const struct config *c)
 			char *dir = folder_of(path);
 
 			if (dir && is_dedicated(p, dir))
-				rc = add(p, dir, FILES_HIDE);
+				rc = plan_add(p, dir, FILES_HIDE);
 			free(dir);
 		}
 	return rc;
@@ -167,7 +167,7 @@ static int pin_folders_above(struct files_plan *p, const char *path)
 		can_rename = access(last == copy ? "/" : copy, W_OK) == 0;
 		*last = '/';
 		if (can_rename)
-			rc = add(p, copy, FILES_PIN);
+			rc = plan_add(p, copy, FILES_PIN);
 		*s = '/';
 	}
 	free(copy);
@@ -241,9 +241,16 @@ int files_plan_make(const struct files_options *o, struct files_plan *ret, struc
 	const char *path;
 	int rc;
 
-	*ret = (struct files_plan){.workspace = realpath(o->workspace, NULL)};
+	*ret = (struct files_plan){.workspace =
+					   realpath(o->workspace ? o->workspace : "/tmp", NULL),
+				   .no_workspace = !o->workspace};
 	if (!ret->workspace)
 		return err_sys(e, errno, "%s: cannot be the workspace", o->workspace);
+	if (o->workspace && plan_is_at_or_below("/usr/bin", ret->workspace))
+		return err_set(e,
+			       "%s: cannot be the workspace, as all programs are in it (say "
+			       "--workspace DIR, or none)",
+			       ret->workspace);
 	rc = add_real(ret, c && c->ca_dir ? c->ca_dir : DEFAULT_CA_DIR, FILES_HIDE);
 	for (size_t i = 0; c && i < c->credentials_n; i++)
 		for (size_t n = 0;
@@ -270,6 +277,10 @@ int files_plan_make(const struct files_options *o, struct files_plan *ret, struc
 		rc = pin_all(ret);
 	if (rc == 0)
 		rc = add_session_sockets(ret);
+	for (size_t i = 0; i < o->hide_n && rc == 0; i++)
+		rc = add_real(ret, o->hide[i], FILES_HIDE);
+	if (rc == 0)
+		rc = plan_homes(ret, o);
 	return rc == 0 ? 0 : err_set(e, "out of memory");
 }
 
@@ -277,6 +288,11 @@ void files_plan_clear(struct files_plan *p)
 {
 	for (size_t i = 0; i < p->n; i++)
 		free(p->v[i].path);
+	for (size_t i = 0; i < p->homes_n; i++)
+		free(p->homes[i]);
+	for (size_t i = 0; i < p->shown_n; i++)
+		free(p->shown[i]);
+	free(p->shown);
 	free(p->v);
 	free(p->texts);
 	free(p->workspace);

@@ -116,6 +116,11 @@ static int prepare(struct run *r, struct err *e)
 		.log_dir = o->log_dir,
 		.log_file = is_file(o->log_to) ? o->log_to : NULL,
 		.workspace = o->workspace,
+		.command = o->argv[0],
+		.hide = o->hide,
+		.hide_n = o->hide_n,
+		.show = o->show,
+		.show_n = o->show_n,
 	};
 
 	/* Before any secret is read: no core dump, and no other process of this user looks in. */

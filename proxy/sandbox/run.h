@@ -16,14 +16,15 @@ struct sandbox_options {
 	struct config *config;
 	const char *config_file; /* NULL: none was read */
 	const char *policy_name;
-	const char *log_to;	       /* "stdout", a file, "syslog:..." */
-	const char *log_dir;	       /* hidden from the command; NULL: none */
-	const char *workspace;	       /* where the command starts */
-	const char *const *env_wanted; /* --env, checked by env_check */
-	char *const *argv;	       /* the command; NULL-terminated */
-	char *args;		       /* stile's own arguments, wiped inside (/proc/1/cmdline) */
+	const char *log_to;    /* "stdout", a file, "syslog:..." */
+	const char *log_dir;   /* hidden from the command; NULL: none */
+	const char *workspace; /* where the command starts, and may write; NULL: none */
+	const char *const *hide, *const *show; /* paths */
+	const char *const *env_wanted;	       /* --env, checked by env_check */
+	char *const *argv;		       /* the command; NULL-terminated */
+	char *args; /* stile's own arguments, wiped inside (/proc/1/cmdline) */
 	/* plain */
-	size_t env_wanted_n, args_len;
+	size_t env_wanted_n, args_len, hide_n, show_n;
 };
 
 struct sandbox_outcome {

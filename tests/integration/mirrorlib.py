@@ -224,7 +224,10 @@ class Run:
                                            "policies": policies}))
 
     def go(self, *args, home: pathlib.Path, **more) -> subprocess.CompletedProcess:
-        return call(BIN, "run", "-c", self.config, "--log", self.log, "--", *args, cwd=home, env=clean_env(HOME=str(home)), **more)
+        """What the tests share lies beside home; all of it is the workspace. An .npmrc would be hidden."""
+        shown = [a for p in home.glob(".npmrc") for a in ("--show", p)]
+        return call(BIN, "run", "-c", self.config, "--log", self.log, "--workspace", self.folder.parent, *shown, "--",
+                    "sh", "-c", 'cd "$0" && exec "$@"', home, *args, env=clean_env(HOME=str(home)), cwd=home, **more)
 
     def records(self) -> list[dict]:
         return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []

@@ -118,6 +118,6 @@ def test_in_a_sandbox(program, go, origin, tmp_path):
         "policies": {"default": {"rules": rules(go)}}}))
     script = (f"{program} http https://origin.test:{go.http} 2 && {program} grpc origin.test:{go.grpc} && "
               f"{program} get https://evil.test/x")
-    got = subprocess.run(runlib.argv_of(tmp_path / "log", "sh", "-c", script), cwd=tmp_path, capture_output=True, text=True,
+    got = subprocess.run(runlib.argv_of(tmp_path / "log", "sh", "-c", script, args=["--show", str(program)]), cwd=tmp_path, capture_output=True, text=True,
                          env=runlib.clean_env(HOME=str(tmp_path)), timeout=120)
     assert got.stdout.startswith("well\nwell\n403 {") and "no_rule" in got.stdout, (got.stdout, got.stderr)

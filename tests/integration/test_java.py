@@ -107,8 +107,9 @@ def test_in_a_sandbox(java, origin, base, tmp_path):
     (tmp_path / "stile.yaml").write_text(json.dumps({
         "version": 1, "upstream": {"hosts": {"origin.test": "127.0.0.1"}, "trust": [str(origin.pki / "ca.pem")]},
         "policies": {"default": {"rules": default_rules()}}}))
+    shown = [a for part in java for p in str(part).split(":") if p.startswith("/tmp/") for a in ("--show", p)]
     script = '"$@" http2 "$BASE" && "$@" old "$BASE" && "$@" get https://evil.test/x'
-    got = subprocess.run(runlib.argv_of(tmp_path / "log", "sh", "-c", script, "sh", *java, args=["--env", f"BASE={base}"]),
+    got = subprocess.run(runlib.argv_of(tmp_path / "log", "sh", "-c", script, "sh", *java, args=["--env", f"BASE={base}", *shown]),
                          cwd=tmp_path, capture_output=True, text=True, timeout=120 * SLOWER,
                          env=runlib.clean_env(HOME=str(tmp_path)))
     assert got.stdout.startswith("well\nwell\n403 {") and "no_rule" in got.stdout, (got.stdout, got.stderr)

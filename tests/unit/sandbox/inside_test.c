@@ -16,6 +16,10 @@
 #include <unistd.h>
 
 #include <linux/capability.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include <linux/capability.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -29,6 +33,21 @@
 #define NOT_TO_BE_HAD 99
 
 /* Runs fn as pid 1 of fresh namespaces with loopback up; its return value, or skips. */
+/* ip(8), which the tests run, is to keep them: root is not root in there, and would lose them. */
+static int keep_capabilities(void)
+{
+	struct __user_cap_header_struct h = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct sets[2];
+
+	if (syscall(SYS_capget, &h, sets) != 0)
+		return -1;
+	for (int i = 0; i < 2; i++)
+		sets[i].inheritable = sets[i].permitted;
+	if (syscall(SYS_capset, &h, sets) != 0)
+		return -1;
+	return prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_NET_ADMIN, 0, 0);
+}
+
 static int inside(int (*fn)(void))
 {
 	struct err e = ERR_INIT;
@@ -43,7 +62,7 @@ static int inside(int (*fn)(void))
 	}
 	if (pid == 0) {
 		if (namespace_map_ids(uid, gid, &e) != 0 || namespace_loopback_up(&e) != 0 ||
-		    files_enter(&e) != 0) {
+		    files_enter(&e) != 0 || keep_capabilities() != 0) {
 			fprintf(stderr, "%s\n", e.text);
 			_exit(1);
 		}
