@@ -27,6 +27,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 HOST = "localhost"  # a name that every peer can look up without a server
 IDLE_TUNNELS = 5000
 HOST_COUNTS = (10, 1000, 100000)
+PLACEHOLDER_COUNTS = (1, 5, 50)
 
 ALL = ["direct", "floor", "stile", "stile x2", "squid", "tinyproxy"]
 # Envoy and mitmproxy take part where TLS is ended; Squid too, in HTTP/1.1.
@@ -72,6 +73,7 @@ CASES = {
     "l1": Case("event stream, inspected, HTTP/1.1", ["h2", "events"], "events",
                ["direct", "floor", "stile", "squid", "envoy", "mitmproxy"]),
     "l2": Case("event stream, inspected, HTTP/2", ["h2", "events", "--h2"], "events-h2", [*H2]),
+    "m": Case("placeholders: the search and the swap by themselves", [], "clear", []),
 }
 EVENTS = ("l1", "l2")
 LATENCY = ("i", *EVENTS)  # what is added to direct
@@ -158,6 +160,11 @@ class Bench:
         subprocess.run([*flags, "-o", self.build / "bench/decide", HERE / "decide.c",
                         self.build / "libpolicy.a", self.build / "liblogging.a", "-lyaml", "-lpsl", "-lcrypto",
                         "-pthread"], check=True)
+        libs = subprocess.run(["pkg-config", "--libs", "libevent_core", "libevent_pthreads", "openssl", "yaml-0.1", "libcares",
+                               "libnghttp2", "jansson", "libpsl"], check=True, capture_output=True, text=True).stdout.split()
+        subprocess.run([*flags, "-o", self.build / "bench/placeholders", HERE / "placeholders.c",
+                        *(self.build / f"lib{n}.a" for n in ("credentials", "http", "net", "policy", "certs", "logging")),
+                        *libs, "-pthread"], check=True)
 
     def start(self, args: list, **more) -> subprocess.Popen:
         p = subprocess.Popen([str(a) for a in args], **more)
@@ -372,6 +379,15 @@ def decisions(b: Bench, quick: bool) -> dict:
     return rows
 
 
+def placeholders(b: Bench, quick: bool) -> dict:
+    rows = {}
+    for n in PLACEHOLDER_COUNTS:
+        runs = [json.loads(subprocess.run([b.build / "bench/placeholders", str(n)], check=True, capture_output=True,
+                                          text=True).stdout) for _ in range(1 if quick else 5)]
+        rows[str(n)] = {k: statistics.median(r[k] for r in runs) for k in runs[0]}
+    return rows
+
+
 # ---- the table ----
 
 def pick(words: list[str]) -> list[str]:
@@ -430,6 +446,11 @@ def print_case(case: str, rows: dict) -> None:
         print(f"    {'hosts':>10}{'decision ns':>14}{'load ms':>12}{'MB':>10}")
         for n, r in rows.items():
             print(f"    {int(n):10,}{r['decision_ns']:14.0f}{r['load_ms']:12.2f}{r['mb']:10.2f}")
+    elif case == "m":
+        print(f"    {'count':>10}{'head ns':>10}{'header ns':>12}{'query ns':>12}{'Basic ns':>12}{'body GB/s':>12}{'swapped':>10}")
+        for n, r in rows.items():
+            print(f"    {int(n):10,}{r['search_ns']:10.0f}{r['header_ns']:12.0f}{r['query_ns']:12.0f}{r['basic_ns']:12.0f}"
+                  f"{r['body_search_gb_s']:12.2f}{r['body_swap_gb_s']:10.2f}")
     elif case == "g":
         print(f"    {'':12}{'PSS KB':>10}{'RSS KB':>10}   a tunnel")
         for w, r in rows.items():
@@ -494,6 +515,8 @@ def main() -> None:
                     results[case] = idle(b)
                 elif case == "h":
                     results[case] = decisions(b, o.quick)
+                elif case == "m":
+                    results[case] = placeholders(b, o.quick)
                 else:
                     results[case] = race(b, case, 3 if o.quick else 7, 0.25 if o.quick else 0.9)
                 print_case(case, results[case])
