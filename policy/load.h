@@ -96,6 +96,9 @@ void load_placeholders_check(struct loader *l);
 /* load_aws.c: `as: {sigv4: ...}`; and that a credential's two halves fit. */
 void load_sigv4(struct loader *l, const struct yaml_node *node, struct config_credential *c);
 void load_aws_fits(struct loader *l, const struct config_credential *c);
+/* Warns where a rule lets the value go into what a host makes public. c: NULL is accepted. */
+void load_placeholder_doubt(struct loader *l, const struct yaml_node *node,
+			    const struct config_credential *c, const struct rule *r);
 /* The value of a `credential:` key: *ret is the name, if there is one; the result what it names.
  * NULL: a fault was added, or the tree lacks its end. */
 const struct config_credential *load_credential_name(struct loader *l, const struct yaml_node *node,

@@ -231,3 +231,24 @@ void load_placeholders_check(struct loader *l)
 		}
 	}
 }
+
+/* A body that becomes a comment or a file is read by others: the sandbox would only have to write
+ * its placeholder there. */
+void load_placeholder_doubt(struct loader *l, const struct yaml_node *node,
+			    const struct config_credential *c, const struct rule *r)
+{
+	unsigned wide = PLACEHOLDER_IN_PATH | PLACEHOLDER_IN_BODY | PLACEHOLDER_IN_WEBSOCKET;
+
+	if (!c || !c->placeholder || !(c->placeholder->places & wide))
+		return;
+	for (size_t i = 0; i < r->targets_n; i++) {
+		if (r->targets[i].path)
+			continue;
+		fault_warn(l->f, node->line, node->col,
+			   "the placeholder of `%s` is swapped in paths, bodies or messages to any "
+			   "path of this host, and so where the host shows to others what was sent "
+			   "(name the path that takes it)",
+			   c->name);
+		return;
+	}
+}

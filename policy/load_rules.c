@@ -363,8 +363,11 @@ int load_rule(struct loader *l, const struct yaml_node *node, struct rule *r)
 	read_methods(l, section_value(&v, KEY_RULE_METHODS), r);
 	load_ranges(l, section_value(&v, KEY_RULE_ADDRESSES), &r->ranges, &r->ranges_n);
 	if (section_value(&v, KEY_RULE_CREDENTIAL))
-		(void)load_credential_name(l, section_value(&v, KEY_RULE_CREDENTIAL),
-					   &r->credential);
+		load_placeholder_doubt(l, section_value(&v, KEY_RULE_CREDENTIAL),
+				       load_credential_name(l,
+							    section_value(&v, KEY_RULE_CREDENTIAL),
+							    &r->credential),
+				       r);
 	read_modes(l, &v, r);
 	read_client_credentials(l, &v, r);
 	check_whole(l, &v, r);

@@ -58,7 +58,8 @@ class Desk:
             n: {"from": {"file": str(put(folder / n, v + "\n"))},
                 "as": {"placeholder": {"file": str(folder / f"{n}.made-up"), **places[n]}}} for n, v in self.real.items()}
         self.rules = [
-            *(rule(n) for n in ("git", "model", "body", "pinned")), rule("bot", "/echo/bot*/**"), rule("odd", "/echo/odd/**"),
+            allow(f"https://origin.test:{origin.tls}/echo/git/**", credential="git"), allow("https://origin.test:*/echo/git/**"),
+            *(rule(n) for n in ("model", "body", "pinned")), rule("bot", "/echo/bot*/**"), rule("odd", "/echo/odd/**"),
             rule("git", "/echo/denies/**", client_credentials="deny"), rule("git", "/echo/passes/**", client_credentials="pass"),
             allow("https://origin.test:*/echo/plain/**"), allow("http://origin.test:*/echo/**"),
             allow("https://evil.test:*/echo/**"), {"deny": "https://origin.test:*/echo/bot*/deny/**"}]
@@ -254,6 +255,14 @@ def test_another_rules_path(desk, path):
 
 def test_another_host(desk):
     desk.refused("/echo/git/a", f"Authorization: Bearer {desk.fake['git']}", host="evil.test")
+
+
+def test_another_port(desk):
+    """Nothing is dialled there."""
+    with Peer() as p, desk.stile.tunnel(p.port) as c:
+        r = c.ask(f"GET /echo/git/a HTTP/1.1\r\nHost: origin.test:{p.port}\r\nAuthorization: Bearer {desk.fake['git']}\r\n\r\n".encode())
+        check_refusal(r, 403, MISUSED)
+        assert p.nobody_came()
 
 
 def test_in_clear(desk):
@@ -600,6 +609,17 @@ def test_two_of_one_name(tmp_path, key, where):
         {"allow": "a.test", "credential": "a"}, {"allow": "b.test", "credential": "b"}]}}}))
     got = subprocess.run([BIN, "check", config], text=True, capture_output=True, timeout=TIMEOUT)
     assert got.returncode == 2 and f"cannot both stand in the {where} `" in got.stderr, got.stderr
+
+
+@pytest.mark.parametrize("target, places, warned", [
+    ("a.test", ["body"], True), ("a.test", ["path"], True), ("a.test/v1/token", ["body"], False), ("a.test", ["header", "query"], False)])
+def test_a_warning_of_what_is_shown_to_others(tmp_path, target, places, warned):
+    config = tmp_path / "stile.yaml"
+    how = {"env": "A", "in": places, **({"body_bytes": "1KiB"} if "body" in places else {})}
+    config.write_text(json.dumps({"version": 1, "credentials": {"k": {"from": {"env": "X"}, "as": {"placeholder": how}}},
+                                  "policies": {"default": {"rules": [{"allow": target, "credential": "k"}]}}}))
+    got = subprocess.run([BIN, "check", config], text=True, capture_output=True, timeout=TIMEOUT)
+    assert got.returncode == 0 and ("name the path" in got.stderr) == warned, got.stderr
 
 
 def test_explain(tmp_path):
