@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proxy/session/copy_source.h"
 #include "proxy/session/exchange_internal.h"
 #include "proxy/session/misuse.h"
 #include "proxy/session/override.h"
@@ -59,6 +60,8 @@ static int admit(struct exchange *x, struct err *e)
 		hold_to_connect(x, &d);
 	if (d.allow)
 		rc = override_check(x->identity.policy, x->request, &q, &d, e);
+	if (d.allow && rc == 0 && d.rule->credential)
+		rc = copy_source_check(x->identity.policy, x->request, &d, e);
 	x->rule = d.rule;
 	if (d.allow || rc < 0)
 		return rc;
