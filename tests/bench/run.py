@@ -74,6 +74,7 @@ CASES = {
                ["direct", "floor", "stile", "squid", "envoy", "mitmproxy"]),
     "l2": Case("event stream, inspected, HTTP/2", ["h2", "events", "--h2"], "events-h2", [*H2]),
     "m": Case("placeholders: the search and the swap by themselves", [], "clear", []),
+    "n": Case("signatures for AWS", [], "clear", []),
 }
 EVENTS = ("l1", "l2")
 LATENCY = ("i", *EVENTS)  # what is added to direct
@@ -163,6 +164,9 @@ class Bench:
         libs = subprocess.run(["pkg-config", "--libs", "libevent_core", "libevent_pthreads", "openssl", "yaml-0.1", "libcares",
                                "libnghttp2", "jansson", "libpsl"], check=True, capture_output=True, text=True).stdout.split()
         subprocess.run([*flags, "-o", self.build / "bench/placeholders", HERE / "placeholders.c",
+                        *(self.build / f"lib{n}.a" for n in ("credentials", "http", "net", "policy", "certs", "logging")),
+                        *libs, "-pthread"], check=True)
+        subprocess.run([*flags, "-o", self.build / "bench/sign", HERE / "sign.c",
                         *(self.build / f"lib{n}.a" for n in ("credentials", "http", "net", "policy", "certs", "logging")),
                         *libs, "-pthread"], check=True)
 
@@ -388,6 +392,12 @@ def placeholders(b: Bench, quick: bool) -> dict:
     return rows
 
 
+def signatures(b: Bench, quick: bool) -> dict:
+    runs = [json.loads(subprocess.run([b.build / "bench/sign"], check=True, capture_output=True, text=True).stdout)
+            for _ in range(1 if quick else 5)]
+    return {k: statistics.median(r[k] for r in runs) for k in runs[0]}
+
+
 # ---- the table ----
 
 def pick(words: list[str]) -> list[str]:
@@ -451,6 +461,8 @@ def print_case(case: str, rows: dict) -> None:
         for n, r in rows.items():
             print(f"    {int(n):10,}{r['search_ns']:10.0f}{r['header_ns']:12.0f}{r['query_ns']:12.0f}{r['basic_ns']:12.0f}"
                   f"{r['body_search_gb_s']:12.2f}{r['body_swap_gb_s']:10.2f}")
+    elif case == "n":
+        print(f"    {rows['sign_ns']:.0f} ns a signature, {rows['derive_ns']:.0f} ns with a key that is new")
     elif case == "g":
         print(f"    {'':12}{'PSS KB':>10}{'RSS KB':>10}   a tunnel")
         for w, r in rows.items():
@@ -517,6 +529,8 @@ def main() -> None:
                     results[case] = decisions(b, o.quick)
                 elif case == "m":
                     results[case] = placeholders(b, o.quick)
+                elif case == "n":
+                    results[case] = signatures(b, o.quick)
                 else:
                     results[case] = race(b, case, 3 if o.quick else 7, 0.25 if o.quick else 0.9)
                 print_case(case, results[case])
