@@ -34,7 +34,8 @@ static int read_ttl(const char *text, json_int_t *ret_ms)
 		return -1;
 	for (size_t i = 0; i < ARRAY_LEN(units); i++)
 		if (strcmp(text + digits, units[i].unit) == 0) {
-			*ret_ms = (json_int_t)(n * units[i].ms);
+			n *= units[i].ms;
+			*ret_ms = (json_int_t)n;
 			return 0;
 		}
 	return -1;
