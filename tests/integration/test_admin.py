@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from adminlib import ADMIN, ask, ask_json, stile_cli
-from stilelib import TIMEOUT, Peer, Stile, allow, get, wait_for
+from stilelib import BIN, TIMEOUT, Peer, Stile, allow, get, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +82,18 @@ def test_another_user_is_turned_away_whatever_the_mode(stile):
     os.chmod(s.folder, 0o755)
     assert other() == "got b''"
     s.wait_stderr("admin: user 12345 was turned away")
+    assert ask_json(s, "status")["healthy"] is True
+
+
+def test_a_user_namespace_is_turned_away(stile):
+    """What a sandbox without root is: its command has the user that made it, and so that of stile on a laptop."""
+    s = stile(extra=ADMIN)
+    unshare = ["unshare", "--user", "--map-root-user"]
+    if subprocess.run([*unshare, "true"], capture_output=True).returncode:
+        pytest.skip("no user namespaces here")
+    inside = subprocess.run([*unshare, str(BIN), "status", "-c", str(s.config)], capture_output=True, text=True, timeout=TIMEOUT)
+    assert inside.returncode == 1 and inside.stdout == "", inside.stdout
+    s.wait_stderr(f"admin: user {os.geteuid()} was turned away")
     assert ask_json(s, "status")["healthy"] is True
 
 
