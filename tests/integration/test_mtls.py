@@ -469,7 +469,7 @@ def test_half_a_rotation(stile, tmp_path, asking, middle):
 def test_a_certificate_that_expires(stile, tmp_path, asking, middle):
     """It is not shown a moment longer, on no connection that is there already either."""
     origin = asking()
-    life = 4 * SLOWER
+    life = 8 if SANITIZED else 4
     made = Made("short", middle, life=DAY + datetime.timedelta(seconds=life))
     begun = time.monotonic()
     s = start(stile, origin.port, pair(tmp_path, made))

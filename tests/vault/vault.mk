@@ -9,4 +9,4 @@ vault: $(VAULT_DIR)/vault
 $(VAULT_DIR)/vault: tests/vault/main.go tests/vault/go.mod
 	@mkdir -p $(@D)
 	cp $^ $(@D)/
-	cd $(@D) && go build -mod=mod -trimpath -ldflags '-s -w' -o vault .
+	cd $(@D) && go build -mod=mod -ldflags '-s -w' -o vault .
