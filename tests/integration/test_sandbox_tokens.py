@@ -403,9 +403,11 @@ def is_over(c: Raw) -> bool:
 
 @pytest.mark.parametrize("how, workers", [("revoked", 1), ("revoked", 3), ("expired", 2)])
 def test_the_end_of_a_token_is_the_end_of_all_that_it_carried(make, how, workers):
+    begun = time.monotonic()
     s = make(limits={"workers": workers})
-    life = 4 * SLOWER
     other = s.new("one")
+    # Long enough to open everything, however busy the machine is.
+    life = int(max(4 * SLOWER, 5 * (time.monotonic() - begun)))
     box = s.new("one", *(["--ttl", f"{life}s"] if how == "expired" else []))
     made = time.monotonic()
     with s.at("strict") as still, everything_open(s, box) as (clients, h2, ends):
@@ -422,10 +424,10 @@ def test_the_end_of_a_token_is_the_end_of_all_that_it_carried(make, how, workers
         h2.until(lambda: h2.closed)
         for end in ends:
             assert is_over(end)
-        if how == "expired":
-            assert time.monotonic() - made < life + 2 * SLOWER
         word = f"token_{how}"
-        s.wait_record(since, event="tunnel.end", error=word)
+        ended = s.wait_record(since, event="tunnel.end", error=word)
+        if how == "expired":
+            assert -life / 2 < ended["ms"]["total"] / 1000 - life < 3 * SLOWER
         s.wait_records(5, since, event="request.end", error=word)
         assert s.wait_record(since, event="tunnel.deny", reason=word)["sandbox"] == box.name
         assert {r["sandbox"] for r in s.records(since) if word in (r.get("error"), r.get("reason"))} == {box.name}
