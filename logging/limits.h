@@ -219,6 +219,10 @@
 #define LIMIT_REDACT_SPAN    65536 /* that one of them may fill, with all its characters escaped */
 #define LIMIT_MS_REDACT_HOLD 20	   /* then less than half of a match is no longer held back */
 
+/* `stile run --timeout`. */
+#define LIMIT_MS_RUN_GRACE  10000 /* between SIGTERM and SIGKILL */
+#define LIMIT_RUN_TIMEOUT_S 31536000
+
 /* `stile export`. The first two unless the command line says otherwise. */
 #define LIMIT_EXPORT_FILES    10000
 #define LIMIT_EXPORT_BYTES    1073741824
@@ -230,7 +234,7 @@
 #define LIMIT_EXPORT_FAULTS   20 /* printed; the rest are counted */
 
 /* `stile doctor --escape`. */
-#define LIMIT_MS_PROVER_WAY     20000 /* for one way */
+#define LIMIT_MS_PROVER_WAY	20000 /* for one way */
 #define LIMIT_MS_PROVER_CONNECT 2000
 
 /* The keeper (proxy/keeper/), which takes the proxy for hostile. */

@@ -9,6 +9,7 @@
 const struct cli_command cli_commands[] = {
 	{"run", cmd_run,
 	 "run [-c FILE] [--allow TARGET]... [--workspace DIR] [--hide PATH]... [--show PATH]... "
+	 "[--timeout TIME] "
 	 "[--env NAME[=VALUE]]... "
 	 "[--export PATTERN]... [--to DIR] [--] CMD [ARG]...",
 	 "run a command whose only way out is the allowlist",
@@ -19,6 +20,7 @@ const struct cli_command cli_commands[] = {
 	 "  --hide PATH        not to be seen inside; may be repeated\n"
 	 "  --show PATH        to be seen inside, read-only, though it lies in your home or in "
 	 "/tmp\n"
+	 "  --timeout TIME     ends the command after so many seconds, or 30m, 2h (exit 124)\n"
 	 "  --env NAME[=VALUE] passes a variable on, or sets it\n"
 	 "  --log FILE         where the audit log goes\n"
 	 "  --policy NAME      which policy, when there are several\n"

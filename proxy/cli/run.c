@@ -13,6 +13,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 
+#include "logging/limits.h"
 #include "logging/log.h"
 #include "logging/strbuf.h"
 #include "policy/config.h"
@@ -31,6 +32,7 @@ struct words {
 struct options {
 	const char *config_file, *policy, *workspace, *log;
 	const char *export_to;
+	uint64_t timeout_s;
 	struct words allow, env, exports, hide, show;
 };
 
@@ -55,6 +57,23 @@ static int path_add(struct words *w, const char *flag, const char *path, int *re
 	return -1;
 }
 
+/* Seconds, or a number with s, m or h behind it. */
+static int read_timeout(const char *text, uint64_t *ret, int *ret_status)
+{
+	struct str s = str_from_c(text);
+	char unit = s.n ? s.p[s.n - 1] : '\0';
+	uint64_t by = unit == 'h' ? 3600 : unit == 'm' ? 60 : 1, n;
+
+	if (unit == 's' || unit == 'm' || unit == 'h')
+		s.n--;
+	if (str_to_u64(s, &n) == 0 && n > 0 && n <= LIMIT_RUN_TIMEOUT_S / by) {
+		*ret = n * by;
+		return 0;
+	}
+	*ret_status = cli_usage("run", "--timeout takes seconds, or a time like 30m or 2h");
+	return -1;
+}
+
 /* 0: optind is the command; otherwise *ret_status is what to exit with. */
 static int read_options(int argc, char **argv, struct options *o, int *ret_status)
 {
@@ -67,7 +86,8 @@ static int read_options(int argc, char **argv, struct options *o, int *ret_statu
 		OPT_EXPORT,
 		OPT_TO,
 		OPT_HIDE,
-		OPT_SHOW
+		OPT_SHOW,
+		OPT_TIMEOUT
 	};
 	static const struct option known[] = {
 		{"config", required_argument, NULL, 'c'},
@@ -79,6 +99,7 @@ static int read_options(int argc, char **argv, struct options *o, int *ret_statu
 		{"export", required_argument, NULL, OPT_EXPORT},
 		{"to", required_argument, NULL, OPT_TO},
 		{"hide", required_argument, NULL, OPT_HIDE},
+		{"timeout", required_argument, NULL, OPT_TIMEOUT},
 		{"show", required_argument, NULL, OPT_SHOW},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
@@ -98,6 +119,7 @@ static int read_options(int argc, char **argv, struct options *o, int *ret_statu
 		case OPT_LOG: o->log = optarg; break;
 		case OPT_EXPORT: rc = word_add(&o->exports, optarg); break;
 		case OPT_TO: o->export_to = optarg; break;
+		case OPT_TIMEOUT: rc = read_timeout(optarg, &o->timeout_s, ret_status); break;
 		case OPT_HIDE: rc = path_add(&o->hide, "--hide", optarg, ret_status); break;
 		case OPT_SHOW: rc = path_add(&o->show, "--show", optarg, ret_status); break;
 		case 'h': *ret_status = cmd_help(2, help); return -1;
@@ -308,6 +330,7 @@ int cmd_run(int argc, char **argv)
 		goto out;
 	so.config_file = o.config_file;
 	so.workspace = !o.workspace ? "." : strcmp(o.workspace, "none") == 0 ? NULL : o.workspace;
+	so.timeout_s = o.timeout_s;
 	so.hide = o.hide.v;
 	so.hide_n = o.hide.n;
 	so.show = o.show.v;

@@ -27,6 +27,7 @@ end
 
 complete -c stile -n '__fish_seen_subcommand_from run' -l allow -x -d 'One more allow rule'
 complete -c stile -n '__fish_seen_subcommand_from run' -l workspace -x -a '(__fish_complete_directories)' -d 'Where the command starts, and may write'
+complete -c stile -n '__fish_seen_subcommand_from run' -l timeout -x -d 'Ends the command after that time'
 complete -c stile -n '__fish_seen_subcommand_from run' -l hide -r -F -d 'Not to be seen inside'
 complete -c stile -n '__fish_seen_subcommand_from run' -l show -r -F -d 'To be seen inside, read-only'
 complete -c stile -n '__fish_seen_subcommand_from run' -l env -x -a '(set -nx)' -d 'Pass a variable on, or set it'

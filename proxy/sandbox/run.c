@@ -301,7 +301,7 @@ int sandbox_run(const struct sandbox_options *o, struct sandbox_outcome *ret, st
 		command_let_go_of_terminal();
 	if (start_engine(&r, e) != 0)
 		goto out;
-	ret->status = supervisor_wait(&r.supervisor, r.init, r.channel, r.engine);
+	ret->status = supervisor_wait(&r.supervisor, r.init, r.channel, r.engine, o->timeout_s);
 	r.init = 0;
 	rc = 0;
 out:

@@ -25,6 +25,7 @@ struct sandbox_options {
 	char *args; /* stile's own arguments, wiped inside (/proc/1/cmdline) */
 	/* plain */
 	size_t env_wanted_n, args_len, hide_n, show_n;
+	uint64_t timeout_s; /* 0: none */
 };
 
 struct sandbox_outcome {

@@ -9,11 +9,13 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 
+#include "logging/limits.h"
 #include "logging/log.h"
 #include "proxy/sandbox/channel.h"
 
@@ -101,8 +103,9 @@ static void stop_with_command(const struct supervisor *s, int channel)
 	pass_on(channel, SIGCONT);
 }
 
-/* False when the other end is closed. */
-static bool on_message(const struct supervisor *s, int channel)
+/* False when the other end is closed. timed: there is a time to be watched, so without a terminal,
+ * from which somebody could continue it, stile does not stop. */
+static bool on_message(const struct supervisor *s, int channel, bool timed)
 {
 	struct channel_msg m;
 	int fd;
@@ -113,13 +116,49 @@ static bool on_message(const struct supervisor *s, int channel)
 	 * unasked. */
 	if (fd >= 0)
 		close(fd);
-	if (m.kind == CHANNEL_STOPPED)
+	if (m.kind == CHANNEL_STOPPED && (s->tty >= 0 || !timed))
 		stop_with_command(s, channel);
 	return true;
 }
 
-int supervisor_wait(struct supervisor *s, pid_t init, int channel, struct engine *g)
+/* ---- the time that the command has ---- */
+
+struct allowance {
+	uint64_t ends_ms; /* 0: it has all the time */
+	uint64_t killed_ms;
+	bool over;
+};
+
+/* Also while the machine sleeps: the wall clock's time, which nobody can set. */
+static uint64_t now_ms(void)
 {
+	struct timespec t;
+
+	clock_gettime(CLOCK_BOOTTIME, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static void check_allowance(struct allowance *a, pid_t init, int channel)
+{
+	uint64_t now = a->ends_ms ? now_ms() : 0;
+
+	if (!a->ends_ms || now < a->ends_ms)
+		return;
+	if (!a->over) {
+		log_error("the command is ended: its time is over");
+		a->over = true;
+		a->killed_ms = now + LIMIT_MS_RUN_GRACE;
+		pass_on(channel, SIGTERM);
+		pass_on(channel, SIGCONT); /* one that is stopped hears nothing */
+	} else if (now >= a->killed_ms) {
+		kill(init, SIGKILL);
+	}
+}
+
+int supervisor_wait(struct supervisor *s, pid_t init, int channel, struct engine *g,
+		    uint64_t timeout_s)
+{
+	struct allowance a = {.ends_ms = timeout_s ? now_ms() + timeout_s * 1000 : 0};
 	struct pollfd p[2] = {{.fd = s->signals, .events = POLLIN},
 			      {.fd = channel, .events = POLLIN}};
 	int status;
@@ -134,9 +173,10 @@ int supervisor_wait(struct supervisor *s, pid_t init, int channel, struct engine
 		if (poll(p, 2, TICK_MS) > 0) {
 			if (p[0].revents)
 				on_signals(s, channel);
-			if (p[1].revents && !on_message(s, channel))
+			if (p[1].revents && !on_message(s, channel, timeout_s > 0))
 				p[1].fd = -1;
 		}
+		check_allowance(&a, init, channel);
 		if (!engine_is_whole(g)) {
 			log_error("the command is ended: without its keeper stile has neither "
 				  "certificates nor credentials");
@@ -145,5 +185,7 @@ int supervisor_wait(struct supervisor *s, pid_t init, int channel, struct engine
 			return 125;
 		}
 	}
+	if (a.over)
+		return SUPERVISOR_TIMED_OUT;
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

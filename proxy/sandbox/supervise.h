@@ -20,8 +20,13 @@ struct supervisor {
 
 /* Before the sandbox is made and before any thread. */
 int supervisor_init(struct supervisor *s, struct err *e) ATTR_NODISCARD;
-/* Until pid 1 of the sandbox (a child) has ended: its exit status, 128+signal if it was killed. */
-int supervisor_wait(struct supervisor *s, pid_t init, int channel, struct engine *g);
+#define SUPERVISOR_TIMED_OUT 124
+
+/* Until pid 1 of the sandbox (a child) has ended: its exit status, 128+signal if it was killed,
+ * SUPERVISOR_TIMED_OUT when that was because timeout_s (0: none) was over: the command gets SIGTERM
+ * then, and all of the sandbox SIGKILL after LIMIT_MS_RUN_GRACE. */
+int supervisor_wait(struct supervisor *s, pid_t init, int channel, struct engine *g,
+		    uint64_t timeout_s);
 /* Gives the terminal back to whoever had it. */
 void supervisor_clear(struct supervisor *s);
 

@@ -170,6 +170,29 @@ def test_workspace_below_run(tmp):
         shutil.rmtree(work.parent)
 
 
+@pytest.mark.parametrize("script", ["sleep 60", "sleep 60 & sleep 60 & wait", "kill -STOP $$"])
+def test_timeout(tmp, script):
+    begun = time.monotonic()
+    got = run(tmp, "sh", "-c", script, args=["--timeout", "1"])
+    assert got.returncode == 124 and "its time is over" in got.stderr
+    assert 1 <= time.monotonic() - begun < 25
+
+
+def test_timeout_of_one_that_does_not_listen(tmp):
+    got = run(tmp, "sh", "-c", "trap 'echo heard' TERM; while :; do sleep 0.1; done", args=["--timeout", "1s"])
+    assert got.returncode == 124 and "heard" in got.stdout
+
+
+def test_timeout_that_is_not_reached(tmp):
+    assert run(tmp, "sh", "-c", "exit 3", args=["--timeout", "2h"]).returncode == 3
+
+
+@pytest.mark.parametrize("text", ["0", "", "-1", "1d", "x", "99999999999999h", "1.5"])
+def test_timeout_that_is_none(tmp, text):
+    got = run(tmp, "true", args=["--timeout", text])
+    assert got.returncode == 2 and "--timeout" in got.stderr
+
+
 # The network
 
 
