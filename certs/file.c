@@ -11,6 +11,8 @@
 
 #include <openssl/crypto.h>
 
+#include "logging/opener.h"
+
 /* Fills t from fd. One byte more than the stated size is asked for, to notice a file that grows. */
 static int read_all(int fd, size_t size, struct file_text *t, const char *name, struct err *e)
 {
@@ -35,7 +37,8 @@ static int read_all(int fd, size_t size, struct file_text *t, const char *name, 
 int file_read(int dir_fd, const char *name, size_t max, struct file_text *ret, struct err *e)
 {
 	/* Not to hang on a FIFO of that name. */
-	int fd = openat(dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+	int fd = dir_fd == AT_FDCWD ? opener_open(name, flags) : openat(dir_fd, name, flags);
 	struct file_text t = {0};
 	struct stat st;
 	int rc = -1;

@@ -16,7 +16,13 @@ void opener_set(int (*fn)(void *arg, const char *path, int flags), void *arg)
 	open_arg = arg;
 }
 
+bool opener_is_own(void)
+{
+	return !open_fn;
+}
+
 int opener_open(const char *path, int flags)
 {
-	return open_fn ? open_fn(open_arg, path, flags) : open(path, flags, 0640);
+	return open_fn ? open_fn(open_arg, path, flags)
+		       : open(path, flags, (flags & O_ACCMODE) == O_RDWR ? 0644 : 0640);
 }

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "logging/limits.h"
+#include "logging/opener.h"
 
 static const struct {
 	const char *name;
@@ -82,8 +83,8 @@ static int learn_fd(struct sink *s, int fd, struct err *e)
 static int open_file(struct sink *s, int *ret_fd, struct err *e)
 {
 	/* O_NONBLOCK: a named pipe without a reader must not hang the start. */
-	int fd = open(s->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
-		      0640);
+	int fd = opener_open(s->path,
+			     O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 
 	if (fd < 0)
 		return err_sys(e, errno, "%s: cannot open the log", s->path);
@@ -259,7 +260,7 @@ static ssize_t write_syslog(struct sink *s, const struct iovec *iov, int timeout
 /* Does the file end in half a line? No, where that cannot be seen. */
 static bool ends_in_half_a_line(const struct sink *s)
 {
-	int reader = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	int reader = opener_open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	char last = '\n';
 	struct stat st;
 

@@ -387,6 +387,8 @@ static void *writer_main(void *arg)
 {
 	struct log_writer *w = arg;
 
+	/* By the thread itself: for another one libc would write a file of /proc. */
+	(void)pthread_setname_np(pthread_self(), "stile-log");
 	for (;;) {
 		bool is_stopping = take_orders(w);
 		int64_t now = now_ms();
@@ -411,8 +413,6 @@ static int start_thread(struct log_writer *w)
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	error = pthread_create(&w->thread, NULL, writer_main, w);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (error == 0)
-		pthread_setname_np(w->thread, "stile-log");
 	return error;
 }
 

@@ -129,7 +129,7 @@ static int serve_start(struct serve *s, struct err *e)
 	o.keeper = s->keeper;
 	if (engine_new(&o, &s->engine, e) < 0 || admin_open(s->config, &s->admin, e) < 0 ||
 	    give_away(s, e) < 0 || privileges_drop(s->config->user, e) < 0 ||
-	    engine_start(s->engine, e) < 0)
+	    keeper_confine(s->keeper, s->config, e) < 0 || engine_start(s->engine, e) < 0)
 		return -1;
 	say_listening(s);
 	notify_send("READY=1");

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "logging/log.h"
+#include "logging/opener.h"
 #include "proxy/credentials/source.h"
 
 #define FILE_MODE 0644
@@ -186,7 +187,7 @@ const char *placeholders_name(const struct placeholders *p, size_t which)
 
 static bool file_holds(const char *path, struct str text)
 {
-	int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+	int fd = opener_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
 	char mem[LIMIT_PLACEHOLDER_BYTES + 1];
 	struct stat st;
 	bool rc = false;
@@ -213,8 +214,7 @@ static int write_file(const char *path, struct str text, struct err *e)
 	/* At a reload stile may be somebody else, who cannot write it. */
 	if (file_holds(path, text))
 		return 0;
-	fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY,
-		  FILE_MODE);
+	fd = opener_open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
 	if (fd < 0)
 		return err_sys(e, errno, "cannot write the placeholder's file %s", path);
 	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1)

@@ -128,6 +128,32 @@ void credential_env_forget(const struct config *c)
 	(void)for_each_name(c, forget, NULL);
 }
 
+static bool is_kept(const char *entry)
+{
+	static const char *const kept[] = {"NOTIFY_SOCKET=", "LANG=",	      "LC_",
+					   "TZ=",	     "PATH=",	      "HOME=",
+					   "TMPDIR=",	     "ASAN_OPTIONS=", "LSAN_OPTIONS=",
+					   "TSAN_OPTIONS=",  "UBSAN_OPTIONS="};
+
+	for (size_t i = 0; i < ARRAY_LEN(kept); i++)
+		if (strncmp(entry, kept[i], strlen(kept[i])) == 0)
+			return true;
+	return false;
+}
+
+void credential_env_reduce(void)
+{
+	char **to = environ;
+
+	for (char **from = environ; *from; from++) {
+		if (is_kept(*from))
+			*to++ = *from;
+		else
+			OPENSSL_cleanse(*from, strlen(*from));
+	}
+	*to = NULL;
+}
+
 int source_env_read_lines(const char *name, struct secret **ret, struct err *e)
 {
 	struct captured *c;

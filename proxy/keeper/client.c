@@ -218,6 +218,7 @@ static void *run(void *arg)
 {
 	struct keeper *k = arg;
 
+	(void)pthread_setname_np(pthread_self(), "stile-kept");
 	while (hear(k, -1))
 		;
 	return NULL;
@@ -234,7 +235,6 @@ int keeper_attend(struct keeper *k, struct err *e)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (rc != 0)
 		return err_sys(e, rc, "thread of the keeper");
-	pthread_setname_np(k->thread, "stile-kept");
 	k->is_attended = true;
 	return 0;
 }

@@ -37,9 +37,10 @@ struct keeper {
 	pid_t pid;
 	pthread_t thread;
 	const char *policy_name;
-	bool is_attended; /* the thread runs */
-	bool is_stopping; /* atomic */
-	bool is_gone;	  /* atomic */
+	const char *weakness; /* static text, or NULL */
+	bool is_attended;     /* the thread runs */
+	bool is_stopping;     /* atomic */
+	bool is_gone;	      /* atomic */
 	pthread_mutex_t lock;
 	pthread_cond_t answered;
 	pthread_mutex_t files_lock;

@@ -507,7 +507,7 @@ static int on_open(struct keeper_core *k, struct str body, struct core_reply *r,
 	memcpy(path, body.p + sizeof(q), body.n - sizeof(q));
 	path[body.n - sizeof(q)] = '\0';
 	r->kind = WIRE_OPENED;
-	r->fd = files_open(&scope, path, q.to_write != 0);
+	r->fd = files_open(&scope, path, q.how);
 	if (r->fd < 0)
 		sys_errno = (uint32_t)errno;
 	strbuf_add(&r->body, str_from((const char *)&sys_errno, sizeof(sys_errno)));

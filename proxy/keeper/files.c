@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "certs/roots.h"
+#include "proxy/keeper/wire.h"
 
 static const char *const always[] = {"/etc/resolv.conf", "/etc/hosts"};
 
@@ -62,18 +63,43 @@ static bool is_source(const struct config *c, const struct stat *st)
 	return false;
 }
 
-int files_open(const struct files_scope *s, const char *path, bool to_write)
+static bool is_placeholder(const struct config *c, const char *path)
 {
-	int flags = to_write ? O_WRONLY | O_APPEND | O_CREAT : O_RDONLY;
-	bool listed = is_log(s, path) || (!to_write && is_readable(s, path));
+	for (size_t i = 0; c && i < c->credentials_n; i++) {
+		const struct config_placeholder *p = c->credentials[i].placeholder;
+
+		if (p && p->file && strcmp(p->file, path) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* The flags beside those that all have; -1: not that path in that way. */
+static int flags_of(const struct files_scope *s, const char *path, uint32_t how)
+{
+	bool placeholder = is_placeholder(s->config, path) || is_placeholder(s->next, path);
+
+	if (how == WIRE_TO_READ && placeholder)
+		return O_RDONLY | O_NOFOLLOW;
+	if (how == WIRE_TO_READ && (is_log(s, path) || is_readable(s, path)))
+		return O_RDONLY;
+	if (how == WIRE_TO_APPEND && is_log(s, path))
+		return O_WRONLY | O_APPEND | O_CREAT;
+	return how == WIRE_TO_CHANGE && placeholder ? O_RDWR | O_CREAT | O_NOFOLLOW : -1;
+}
+
+int files_open(const struct files_scope *s, const char *path, uint32_t how)
+{
+	int flags = flags_of(s, path, how);
 	struct stat st;
 	int fd;
 
-	if (!listed) {
+	if (flags < 0) {
 		errno = EACCES;
 		return -1;
 	}
-	fd = open(path, flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0640);
+	fd = open(path, flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
+		  how == WIRE_TO_CHANGE ? 0644 : 0640);
 	if (fd >= 0 &&
 	    (fstat(fd, &st) != 0 || is_source(s->config, &st) || is_source(s->next, &st))) {
 		close(fd);

@@ -12,7 +12,8 @@ struct files_scope {
 	const char *log_to;		    /* NULL: the configuration's */
 };
 
-/* A descriptor, or -1 with errno: EACCES for what is not on the list. */
-int files_open(const struct files_scope *s, const char *path, bool to_write);
+/* A descriptor, or -1 with errno: EACCES for what is not on the list. how: of wire.h; the log is
+ * appended to, the files of placeholders are changed. */
+int files_open(const struct files_scope *s, const char *path, uint32_t how);
 
 #endif

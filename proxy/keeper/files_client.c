@@ -10,8 +10,10 @@
 
 #include <openssl/crypto.h>
 
+#include "logging/log.h"
 #include "logging/opener.h"
 #include "proxy/keeper/client.h"
+#include "proxy/keeper/confine.h"
 
 /* Under the lock: the answer of that number. 0, or -1 with errno. Those to questions that were
  * given up on are passed over. */
@@ -52,7 +54,9 @@ static int ask(struct keeper *k, enum wire_kind kind, const struct str parts[2],
 static int open_by_keeper(void *arg, const char *path, int flags)
 {
 	struct keeper *k = arg;
-	struct wire_open q = {.to_write = (flags & O_ACCMODE) != O_RDONLY};
+	struct wire_open q = {.how = (flags & O_ACCMODE) == O_RDONLY ? WIRE_TO_READ
+				     : (flags & O_ACCMODE) == O_RDWR ? WIRE_TO_CHANGE
+								     : WIRE_TO_APPEND};
 	struct str parts[] = {str_from((const char *)&q, sizeof(q)), str_from_c(path)};
 	uint32_t theirs = EACCES;
 	struct wire_msg m;
@@ -103,7 +107,18 @@ int client_mint(void *arg, uint32_t store, size_t i, struct str sandbox, struct 
 	return 0;
 }
 
-void keeper_open_files(struct keeper *k)
+int keeper_confine(struct keeper *k, const struct config *c, struct err *e)
 {
+	credential_env_reduce();
 	opener_set(open_by_keeper, k);
+	if (confine_proxy(c, &k->weakness, e) < 0)
+		return -1;
+	if (k->weakness)
+		log_warn("%s", k->weakness);
+	return 0;
+}
+
+const char *keeper_weakness(const struct keeper *k)
+{
+	return k->weakness;
 }

@@ -62,7 +62,12 @@ int keeper_reload(struct keeper *k, struct keeper_reading *ret, struct err *e) A
 int keeper_commit(struct keeper *k, struct err *e) ATTR_NODISCARD;
 void keeper_abort(struct keeper *k);
 
-/* From now on every opener_open of this process asks the keeper; until keeper_stop. */
-void keeper_open_files(struct keeper *k);
+/* From here on this process has nothing in its environment that could be a secret, opens no file
+ * itself (until keeper_stop every opener_open asks the
+ * keeper), starts no program, and reaches into no other process: confine.h. Of threads, those that
+ * start later; so call it before there are any, and once nothing else has to be opened. */
+int keeper_confine(struct keeper *k, const struct config *c, struct err *e) ATTR_NODISCARD;
+/* What this system does not do of that, for the record; NULL: it does all. */
+const char *keeper_weakness(const struct keeper *k);
 
 #endif

@@ -52,8 +52,10 @@ struct wire_leaf {
 	/* the host as it stands in a URL follows */
 };
 
+enum wire_how { WIRE_TO_READ, WIRE_TO_APPEND, WIRE_TO_CHANGE };
+
 struct wire_open {
-	uint32_t to_write;
+	uint32_t how;
 	/* the path follows */
 };
 

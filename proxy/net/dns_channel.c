@@ -5,11 +5,15 @@
  */
 #include "proxy/net/dns_channel.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 #include <event2/event.h>
 #include <event2/event_struct.h>
@@ -17,16 +21,18 @@
 #define CARES_NO_DEPRECATED /* newer headers warn of what 1.18 has no other name for */
 #include <ares.h>
 
+#include "logging/opener.h"
 #include "logging/str.h"
 #include "logging/strbuf.h"
 
-#define TRIES	     3
-#define TRIES_SUM    7 /* each try takes twice as long as the one before: 1 + 2 + 4 */
-#define TRY_MS_MAX   2000
-#define EDNS_BYTES   1232 /* what passes everywhere without fragments (DNS flag day 2020) */
-#define SERVERS_MAX  16
-#define UDP_REUSES   64 /* questions on one source port, where c-ares can be told */
-#define DEFAULT_PORT 53
+#define TRIES	       3
+#define TRIES_SUM      7 /* each try takes twice as long as the one before: 1 + 2 + 4 */
+#define TRY_MS_MAX     2000
+#define EDNS_BYTES     1232 /* what passes everywhere without fragments (DNS flag day 2020) */
+#define SERVERS_MAX    16
+#define UDP_REUSES     64 /* questions on one source port, where c-ares can be told */
+#define DEFAULT_PORT   53
+#define CONF_BYTES_MAX 65536
 
 struct sock {
 	/* owned */
@@ -188,8 +194,32 @@ static void init_library(void)
 	ares_library_init(ARES_LIB_INIT_ALL);
 }
 
+/* c-ares opens the file by its name, which this process may not be able to: a copy that has another
+ * one. -1: as it was. */
+static int copy_conf(const char *resolv_conf, char *path, size_t size)
+{
+	int from = opener_open(resolv_conf, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	int to = from < 0 ? -1 : memfd_create("stile-resolv", MFD_CLOEXEC);
+	char part[4096];
+	size_t all = 0;
+	ssize_t n;
+
+	while (to >= 0 && all < CONF_BYTES_MAX && (n = read(from, part, sizeof(part))) > 0) {
+		if (write(to, part, (size_t)n) != n)
+			break;
+		all += (size_t)n;
+	}
+	if (from >= 0)
+		close(from);
+	if (to >= 0)
+		snprintf(path, size, "/proc/self/fd/%d", to);
+	return to;
+}
+
 static int init_ares(struct dns_channel *c, const char *resolv_conf, uint64_t timeout_ms)
 {
+	int copy = -1, rc;
+
 	char lookups[] = "b"; /* DNS alone: the hosts file is read before, for both families */
 	char path[4096];
 	uint64_t try_ms = timeout_ms / TRIES_SUM;
@@ -222,8 +252,13 @@ static int init_ares(struct dns_channel *c, const char *resolv_conf, uint64_t ti
 		memcpy(path, resolv_conf, strlen(resolv_conf) + 1);
 		o.resolvconf_path = path;
 		mask |= ARES_OPT_RESOLVCONF;
+		if (!opener_is_own())
+			copy = copy_conf(resolv_conf, path, sizeof(path));
 	}
-	return ares_init_options(&c->ares, &o, mask);
+	rc = ares_init_options(&c->ares, &o, mask);
+	if (copy >= 0)
+		close(copy);
+	return rc;
 }
 
 int dns_channel_new(struct loop *l, char *const *servers, size_t servers_n, const char *resolv_conf,

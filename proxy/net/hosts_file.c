@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "logging/log.h"
+#include "logging/opener.h"
 
 #define LOOK_US	  5000000
 #define BYTES_MAX 8388608 /* blocklists of a megabyte are in use */
@@ -79,7 +80,7 @@ static char *read_all(int fd, size_t size, size_t *ret_n)
 static bool read_file(struct hosts_file *h)
 {
 	/* O_NONBLOCK: should a pipe stand there, the worker must not wait for its other end. */
-	int fd = open(h->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	int fd = opener_open(h->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct stat st;
 	bool is_new = false;
 	char *text;

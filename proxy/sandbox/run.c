@@ -50,6 +50,7 @@ struct run {
 	/* plain */
 	pid_t init;
 	struct log_mark log;
+	uint64_t refused;
 	/* borrowed */
 	const struct sandbox_options *o;
 };
@@ -258,7 +259,8 @@ static int start_engine(struct run *r, struct err *e)
 	log_mark_set(&r->log, r->o->log_to);
 	/* The log's file must exist before the inside can cover it. */
 	if (engine_new(&eo, &r->engine, e) != 0 || send_trust(r, e) != 0 ||
-	    engine_start(r->engine, e) != 0 || expect(r, CHANNEL_READY, &none, e) != 0)
+	    keeper_confine(r->keeper, r->o->config, e) != 0 || engine_start(r->engine, e) != 0 ||
+	    expect(r, CHANNEL_READY, &none, e) != 0)
 		return -1;
 	if (none >= 0)
 		close(none);
@@ -275,6 +277,8 @@ static void run_clear(struct run *r)
 	}
 	engine_stop(r->engine, DRAIN_MS);
 	engine_free(r->engine);
+	if (r->engine)
+		r->refused = log_mark_refused(&r->log, r->o->id);
 	ca_unref(r->ca);
 	keeper_stop(r->keeper);
 	if (r->channel >= 0)
@@ -307,6 +311,6 @@ int sandbox_run(const struct sandbox_options *o, struct sandbox_outcome *ret, st
 out:
 	run_clear(&r);
 	if (rc == 0)
-		ret->refused = log_mark_refused(&r.log, o->id);
+		ret->refused = r.refused;
 	return rc;
 }

@@ -5,10 +5,14 @@
  */
 #include "proxy/sandbox/summary.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+#include "logging/opener.h"
 
 void log_mark_set(struct log_mark *m, const char *log_to)
 {
@@ -29,12 +33,17 @@ uint64_t log_mark_refused(const struct log_mark *m, const char *sandbox)
 	uint64_t n = 0;
 	struct stat st;
 	FILE *f;
+	int fd;
 
 	if (!m->path || stat(m->path, &st) != 0 || !S_ISREG(st.st_mode))
 		return 0;
-	f = fopen(m->path, "re");
-	if (!f)
+	fd = opener_open(m->path, O_RDONLY | O_CLOEXEC);
+	f = fd < 0 ? NULL : fdopen(fd, "r");
+	if (!f) {
+		if (fd >= 0)
+			close(fd);
 		return 0;
+	}
 	snprintf(id, sizeof(id), "\"sandbox\":\"%s\"", sandbox);
 	/* A file that was rotated away is read from its new start. */
 	if (fseeko(f, m->at <= st.st_size ? m->at : 0, SEEK_SET) == 0) {

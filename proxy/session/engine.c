@@ -287,7 +287,7 @@ int engine_start(struct engine *g, struct err *e)
 	if (log_writer_start(g->writer, e) < 0 || keeper_attend(g->keeper, e) < 0)
 		return -1;
 	credential_store_await(g->snapshot->credentials);
-	(void)write_event(g, RECORD_PROXY_START, NULL, NULL);
+	(void)write_event(g, RECORD_PROXY_START, NULL, keeper_weakness(g->keeper));
 	wait_for_log(g, write_event(g, RECORD_POLICY_LOAD, NULL, NULL));
 	for (size_t n = 0; n < g->workers_n; n++)
 		if (worker_start(g->workers[n], e) < 0) {

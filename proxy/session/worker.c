@@ -285,6 +285,8 @@ static void *run(void *arg)
 {
 	struct worker *w = arg;
 
+	/* By the thread itself: for another one libc would write a file of /proc. */
+	(void)pthread_setname_np(pthread_self(), "stile-worker");
 	loop_run(w->loop);
 	/* What the last turn wrote to the log goes out before the thread ends. */
 	log_port_flush(w->log);
@@ -302,8 +304,6 @@ int worker_start(struct worker *w, struct err *e)
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	r = pthread_create(&w->thread, NULL, run, w);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (r == 0)
-		pthread_setname_np(w->thread, "stile-worker");
 	return r ? err_sys(e, r, "starting a worker") : 0;
 }
 

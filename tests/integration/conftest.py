@@ -1,11 +1,11 @@
 """Fixtures of the integration tests. `origin` and `proxy` are shared; `stile` makes new ones."""
 
 import pathlib
-import secrets
 import signal
 
 import pytest
 
+import canary as canarylib
 import stilelib
 from stilelib import Origin, Stile
 
@@ -63,7 +63,15 @@ def stile(origin, tmp_path):
 @pytest.fixture
 def canary():
     """A secret of this run alone."""
-    return "canary-" + secrets.token_hex(12)
+    return canarylib.made_up()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left_behind(tmp_path_factory):
+    """No secret that a test registered is in anything that stile wrote (canary.py)."""
+    yield
+    found = canarylib.search(tmp_path_factory.getbasetemp())
+    assert not found, "secrets outside of their sources:\n" + "\n".join(found)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -559,6 +559,7 @@ class Stile:
     def finish(self) -> None:
         """The end of every test: what must hold whatever it did."""
         code = self.stop()
+        (self.folder / "stile.stderr").write_text(self.stderr + "\n")  # for the search of canary.py
         assert not SANITIZER_REPORT.search(self.stderr), self.stderr
         if self.exit_code is not None:
             assert code == self.exit_code, f"exit {code}:\n{self.stderr}"
