@@ -40,6 +40,8 @@ void keeper_stop(struct keeper *k);
 /* It ended by itself: nothing can be had from it any more. From any thread. */
 bool keeper_is_gone(const struct keeper *k);
 pid_t keeper_pid(const struct keeper *k);
+/* In a copy of this process (fork): lets go of the keeper, which is not that one's. */
+void keeper_leave(struct keeper *k);
 
 /* From whose public key it makes leaves; once. */
 int keeper_give_key(struct keeper *k, const struct signer *s, struct err *e) ATTR_NODISCARD;

@@ -121,6 +121,12 @@ void keeper_stop(struct keeper *k)
 	client_free(k);
 }
 
+void keeper_leave(struct keeper *k)
+{
+	k->is_stopping = true;
+	client_free(k);
+}
+
 pid_t keeper_pid(const struct keeper *k)
 {
 	return k->pid;

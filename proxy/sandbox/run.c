@@ -164,6 +164,7 @@ static int start_sandbox(struct run *r, struct err *e)
 	r->init = namespace_fork(e);
 	if (r->init == 0) {
 		close(fds[0]);
+		keeper_leave(r->keeper);
 		init_main(&in);
 	}
 	close(fds[1]);

@@ -27,6 +27,7 @@ fuzz-regress: fuzz-build
 	@sh tests/fuzz/run.sh regress $(FUZZ_BUILD) 0 $(FUZZ_JOBS) $(FUZZ)
 
 # What a target links besides itself: its layer and those below; the log reader alone out of cli.
+FUZZ_LINK_keeper := $(call libs,keeper)
 FUZZ_LINK_log := $(BUILD)/proxy/cli/log.o $(call libs,logging)
 FUZZ_LINK_placeholder := $(call libs,credentials)
 

@@ -14,7 +14,7 @@ import urllib.parse
 
 LEAST = 12  # bytes: what is shorter could be anywhere by chance
 # What stile or a sandbox writes. Scripts, helpers and what an origin wrote down hold secrets by their nature.
-WRITTEN = re.compile(r"(\.jsonl(\..*)?|\.log(\..*)?|\.stderr|^core(\..*)?|\.core|^ca\.(pem|key)|\.pem\.old|^stile\.yaml|"
+WRITTEN = re.compile(r"(\.jsonl(\..*)?|\.log(\..*)?|\.stderr|^core(\..*)?|\.core|^ca\.(pem|key)|\.pem\.old|"
                      r"\.stdout|^run\..*)$")
 
 _secrets: set[bytes] = set()
