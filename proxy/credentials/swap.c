@@ -64,9 +64,12 @@ static size_t percent_decode(struct str s, char *out)
 /* As it stands, and with its escapes undone. Memory that is out counts as a hit. */
 static bool holds(const struct needles *n, struct str s, size_t *ret_which)
 {
-	bool found = needles_find(n, s, ret_which) >= 0;
 	char *mem = NULL;
+	bool found;
 
+	if (s.n < NEEDLE_LEAST)
+		return false;
+	found = needles_find(n, s, ret_which) >= 0;
 	for (unsigned i = 0; !found && i < DECODE_MAX && str_find(s, '%') >= 0; i++) {
 		if (!mem)
 			mem = malloc(s.n);
