@@ -321,7 +321,8 @@ static int insert(struct sandboxes *all, struct sandbox *s, struct err *e)
 		rc = err_set(e, "%d sandboxes live, which is the limit (revoke some)",
 			     LIMIT_SANDBOXES);
 	if (rc == 0) {
-		TAILQ_INSERT_TAIL(&all->order, sandbox_ref(s), next);
+		(void)sandbox_ref(s); /* not within the macro, which repeats its argument */
+		TAILQ_INSERT_TAIL(&all->order, s, next);
 		LIST_INSERT_HEAD(&all->chains[chain_of(s->digest)], s, chained);
 		all->n++;
 	}
