@@ -1,5 +1,6 @@
 /*
- * See tls_mem.h. Otherwise these do what OpenSSL's own do, which are malloc, realloc and free.
+ * See tls_mem.h. Otherwise these do what OpenSSL's own do, which are malloc, realloc and free; as
+ * last calls, so that a trace of allocations (tests/torture) finds whose each one is.
  */
 #include "certs/tls_mem.h"
 

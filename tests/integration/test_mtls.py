@@ -419,12 +419,13 @@ def memory_of(pid: int) -> list[bytes]:
 
 
 def traces(pid: int, made: Made) -> list[str]:
-    """What of a key lies in a process's memory."""
+    """What of a key lies in the memory of a stile and its keeper."""
     number = made.key.private_numbers().private_value.to_bytes(32, "big")
     text = made.key_pem().splitlines()[1]
     der = base64.b64decode("".join(made.key_pem().splitlines()[1:-1]))
     forms = {"text": text.encode(), "DER": der[:64], "number": number, "words": number[::-1]}
-    memory = memory_of(pid)
+    children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    memory = [m for p in [pid, *map(int, children)] for m in memory_of(p)]
     return [k for k, v in forms.items() if any(v in m for m in memory)]
 
 
