@@ -375,7 +375,8 @@ static void test_credentials(void **state)
 		{CRED("{from: /run/x, as: bearer}"), {"3:25: `from` must be a map (`key: value`)"}},
 		{CRED("{from: {env: T, file: x}, as: bearer}"),
 		 {"3:25: `from` takes one of `file: PATH`, `env: NAME`, `exec: [PROGRAM, "
-		  "...]`, `oauth2: {...}`, `vault: {...}`, `jwt: {...}`, `github_app: {...}`, "
+		  "...]`, `oauth2: {...}`, `vault: {...}`, `aws: {...}`, `jwt: {...}`, "
+		  "`github_app: {...}`, "
 		  "`gcp: {...}` and `kubernetes: {...}`"}},
 		{CRED("{from: {}, as: bearer}"), {"3:25: `from` takes one of"}},
 		{CRED("{from: {env: $T}, as: bearer}"),
