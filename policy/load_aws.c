@@ -60,7 +60,7 @@ void load_sigv4(struct loader *l, const struct yaml_node *node, struct config_cr
 	if (c->service && strcmp(c->service, "sts") == 0)
 		fault_warn(l->f, node->line, node->col,
 			   "what sts answers may be keys, which the sandbox would then hold");
-	if (c->payload_unsigned && c->service && strncmp(c->service, "s3", 2) != 0)
+	if (payload && c->payload_unsigned && c->service && strncmp(c->service, "s3", 2) != 0)
 		fault_warn(l->f, payload->line, payload->col,
 			   "few services beside s3 take a body that is not signed");
 }

@@ -16,8 +16,7 @@
 #include "logging/limits.h"
 
 #define HASH_BYTES  32
-#define STAMP_LEN   16	/* 20150830T123600Z */
-#define KEY_MAX	    256 /* a secret access key has 40 bytes */
+#define STAMP_LEN   16 /* 20150830T123600Z */
 #define DATE_LEN    8
 #define ALGORITHM   "AWS4-HMAC-SHA256"
 #define SCRATCH_MAX (8 * LIMIT_HEAD_BYTES + SIGV4_MAX_TEXT)
@@ -154,131 +153,6 @@ static void forget_key(struct sigv4 *s)
 	static const unsigned char zero[HASH_BYTES];
 
 	(void)EVP_MAC_init(s->mac, zero, sizeof(zero), NULL);
-}
-
-struct sigv4_hash {
-	EVP_MD_CTX *md;
-};
-
-int sigv4_hash_new(struct sigv4_hash **ret)
-{
-	struct sigv4_hash *h = calloc(1, sizeof(*h));
-
-	if (h)
-		h->md = EVP_MD_CTX_new();
-	if (!h || !h->md || EVP_DigestInit_ex2(h->md, EVP_sha256(), NULL) != 1) {
-		sigv4_hash_free(h);
-		return -1;
-	}
-	*ret = h;
-	return 0;
-}
-
-void sigv4_hash_free(struct sigv4_hash *h)
-{
-	if (!h)
-		return;
-	EVP_MD_CTX_free(h->md);
-	free(h);
-}
-
-int sigv4_hash_add(struct sigv4_hash *h, struct str data)
-{
-	return EVP_DigestUpdate(h->md, data.p, data.n) == 1 ? 0 : -1;
-}
-
-int sigv4_hash_end(struct sigv4_hash *h, char out[SIGV4_HASH_HEX])
-{
-	unsigned char raw[HASH_BYTES];
-	char mem[SIGV4_HASH_HEX + 1];
-	struct strbuf b;
-
-	if (EVP_DigestFinal_ex(h->md, raw, NULL) != 1)
-		return -1;
-	strbuf_init_fixed(&b, mem, sizeof(mem));
-	add_hex(&b, raw, sizeof(raw));
-	memcpy(out, mem, SIGV4_HASH_HEX);
-	return 0;
-}
-
-/* ---- parts ---- */
-
-static bool is_part(struct str s)
-{
-	for (size_t i = 0; i < s.n; i++)
-		if (s.p[i] <= 0x20 || s.p[i] > 0x7e)
-			return false;
-	return s.n > 0;
-}
-
-/* What an access key id is made of: it stands in Authorization, between `=` and `/`. */
-static bool is_id(struct str s)
-{
-	for (size_t i = 0; i < s.n; i++) {
-		char c = s.p[i];
-
-		if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-		      c == '_' || c == '-' || c == '.'))
-			return false;
-	}
-	return s.n > 0 && s.n <= 128;
-}
-
-static int check_parts(const struct sigv4_parts *p, struct err *e)
-{
-	if (!is_id(p->id) || !is_part(p->key) || p->key.n > KEY_MAX ||
-	    (p->token.n > 0 && !is_part(p->token)))
-		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE,
-				  "it is no access key id and secret access key");
-	return 0;
-}
-
-int sigv4_read_parts(struct str text, struct sigv4_parts *ret, struct err *e)
-{
-	struct str rest = text;
-	struct sigv4_parts p = {.id = str_split(&rest, ' ')};
-
-	p.key = str_split(&rest, ' ');
-	if (rest.p) {
-		p.token = rest;
-		if (rest.n == 0)
-			return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE,
-					  "a blank stands at its end");
-	}
-	if (check_parts(&p, e) < 0)
-		return -1;
-	*ret = p;
-	return 0;
-}
-
-int sigv4_join_parts(const struct sigv4_parts *p, struct secret **ret, struct err *e)
-{
-	size_t n = p->id.n + 1 + p->key.n + (p->token.n ? 1 + p->token.n : 0);
-	struct secret *s;
-	char *to;
-
-	if (check_parts(p, e) < 0)
-		return -1;
-	s = secret_new(n + 1);
-	if (!s)
-		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "out of memory");
-	to = secret_room(s);
-	memcpy(to, p->id.p, p->id.n);
-	to += p->id.n;
-	*to++ = ' ';
-	memcpy(to, p->key.p, p->key.n);
-	to += p->key.n;
-	if (p->token.n > 0) {
-		*to++ = ' ';
-		memcpy(to, p->token.p, p->token.n);
-	}
-	secret_trim(s, n);
-	if (secret_check(s, e) < 0) {
-		secret_unref(s);
-		return -1;
-	}
-	*ret = s;
-	return 0;
 }
 
 /* ---- the canonical request ---- */
@@ -562,6 +436,16 @@ static int choose_fields(struct sigv4 *s, const struct sigv4_request *r, struct 
 	return 0;
 }
 
+/* More than the canonical request takes, and than what is added to the head. */
+static size_t room_for(const struct sigv4 *s, const struct sigv4_request *r)
+{
+	size_t n = 1024 + 3 * (r->url->path.n + r->url->query.n);
+
+	for (size_t i = 0; i < s->named_n; i++)
+		n += 2 * s->named[i].name.n + s->named[i].value.n + 4;
+	return n;
+}
+
 static int write_canonical(struct sigv4 *s, const struct sigv4_request *r, struct str stamp,
 			   struct err *e)
 {
@@ -574,6 +458,8 @@ static int write_canonical(struct sigv4 *s, const struct sigv4_request *r, struc
 	url_add_authority(r->url, &host);
 	if (choose_fields(s, r, strbuf_str(&host), stamp, e) < 0)
 		return -1;
+	/* At once: what grows leaves copies behind. */
+	(void)strbuf_reserve(&s->canonical, room_for(s, r));
 	strbuf_add(&s->canonical, r->method);
 	strbuf_addc(&s->canonical, '\n');
 	if (sigv4_keeps_path(r->service))
@@ -610,10 +496,10 @@ static bool is_key_of(const struct derived *d, const struct sigv4_request *r, co
 static int derive(struct sigv4 *s, const struct sigv4_request *r, const char *date,
 		  unsigned char out[HASH_BYTES])
 {
-	unsigned char secret[4 + KEY_MAX];
+	unsigned char secret[4 + SIGV4_KEY_MAX];
 	int rc;
 
-	if (r->who.key.n > KEY_MAX)
+	if (r->who.key.n > SIGV4_KEY_MAX)
 		return -1;
 	memcpy(secret, "AWS4", 4);
 	memcpy(secret + 4, r->who.key.p, r->who.key.n);
@@ -637,7 +523,7 @@ static void drop_other_days(struct sigv4 *s, const char *date)
 static const struct derived *find_key(struct sigv4 *s, const struct sigv4_request *r,
 				      const char *date)
 {
-	unsigned char of[HASH_BYTES];
+	unsigned char of[HASH_BYTES] = {0};
 	struct derived *d;
 
 	if (r->region.n > LIMIT_SIGV4_SCOPE_WORD || r->service.n > LIMIT_SIGV4_SCOPE_WORD ||
@@ -677,7 +563,7 @@ static int signature(struct sigv4 *s, const struct sigv4_request *r, struct str 
 		     unsigned char out[HASH_BYTES], struct err *e)
 {
 	const struct derived *key = find_key(s, r, stamp.p);
-	unsigned char hash[HASH_BYTES];
+	unsigned char hash[HASH_BYTES] = {0};
 	int rc = -1;
 
 	wipe(&s->text);
@@ -730,6 +616,7 @@ static int write_fields(const struct sigv4 *s, const struct sigv4_request *r, st
 	struct piece p[4];
 	size_t n = 0;
 
+	(void)strbuf_reserve(mem, room_for(s, r));
 	add_piece(mem, &p[n++], STR("X-Amz-Date"), stamp);
 	if (!r->no_payload_field)
 		add_piece(mem, &p[n++], STR("X-Amz-Content-Sha256"), r->payload);
@@ -747,15 +634,21 @@ static int write_fields(const struct sigv4 *s, const struct sigv4_request *r, st
 int sigv4_sign(struct sigv4 *s, const struct sigv4_request *r, struct strbuf *mem,
 	       struct fields *extra, struct err *e)
 {
-	unsigned char sig[HASH_BYTES];
+	unsigned char sig[HASH_BYTES] = {0};
 	char stamp[STAMP_LEN + 1];
 	struct tm tm;
+	int rc;
 
 	if (!gmtime_r(&r->now, &tm) || tm.tm_year < 100 || tm.tm_year > 8000 ||
 	    strftime(stamp, sizeof(stamp), "%Y%m%dT%H%M%SZ", &tm) != STAMP_LEN)
 		return err_reason(e, REASON_INTERNAL_ERROR, "signing: the clock is not set");
-	if (write_canonical(s, r, str_from(stamp, STAMP_LEN), e) < 0 ||
-	    signature(s, r, str_from(stamp, STAMP_LEN), sig, e) < 0)
-		return -1;
-	return write_fields(s, r, str_from(stamp, STAMP_LEN), sig, mem, extra, e);
+	rc = write_canonical(s, r, str_from(stamp, STAMP_LEN), e);
+	if (rc == 0)
+		rc = signature(s, r, str_from(stamp, STAMP_LEN), sig, e);
+	if (rc == 0)
+		rc = write_fields(s, r, str_from(stamp, STAMP_LEN), sig, mem, extra, e);
+	if (!r->keep_canonical)
+		wipe(&s->canonical); /* the session token is in it */
+	wipe(&s->text);
+	return rc;
 }

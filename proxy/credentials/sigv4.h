@@ -11,6 +11,7 @@
 #include "proxy/credentials/secret.h"
 #include "proxy/http/message.h"
 
+#define SIGV4_KEY_MAX	 256 /* a secret access key has 40 bytes */
 #define SIGV4_HASH_HEX	 64
 #define SIGV4_EMPTY_HASH "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 #define SIGV4_UNSIGNED	 "UNSIGNED-PAYLOAD"
@@ -47,6 +48,7 @@ struct sigv4_request {
 	/* Signs all fields, not just host, content-type, content-md5 and x-amz-*: those are what
 	 * services ask for, and no hop changes them. */
 	bool every_field;
+	bool keep_canonical;   /* for sigv4_last_canonical; else it is wiped at once */
 	bool no_payload_field; /* x-amz-content-sha256 is not sent: few services ask for it */
 };
 
@@ -55,7 +57,7 @@ struct sigv4_request {
  * LIMIT_SIGV4_QUERY_PAIRS in the query; REASON_INTERNAL_ERROR, memory is out. */
 int sigv4_sign(struct sigv4 *s, const struct sigv4_request *r, struct strbuf *mem,
 	       struct fields *extra, struct err *e) ATTR_NODISCARD;
-/* What the last signature was made of, for tests: it holds the session token. Wiped by the next. */
+/* What the last signature was made of, for tests, if that was to be kept. */
 struct str sigv4_last_canonical(const struct sigv4 *s);
 
 /* Does the service read a path as it is, once decoded (S3 and its kin), and not normalized? */

@@ -330,7 +330,7 @@ static int aws_ask(void *self, struct err *e)
 	if (config_param(a->s.c, PARAM_CONTAINER_URL))
 		return ask_container(a, e);
 	rc = config_param(a->s.c, PARAM_PROFILES) ? read_profile(a, &base, e)
-							  : read_fixed(a, &base, e);
+						  : read_fixed(a, &base, e);
 	if (rc < 0)
 		return -1;
 	if (!text_of(a, PARAM_ROLE_ARN))

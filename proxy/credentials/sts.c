@@ -150,6 +150,9 @@ static int parse(struct sts *s, struct str xml)
 	s->parser = XML_ParserCreate_MM("UTF-8", &memory, "|");
 	if (!s->parser)
 		return -1;
+	/* At once: what grows leaves copies behind. */
+	for (size_t i = 0; i < TEXT_COUNT; i++)
+		(void)strbuf_reserve(&s->text[i], xml.n < texts[i].max ? xml.n : texts[i].max);
 	XML_SetUserData(s->parser, s);
 	XML_SetElementHandler(s->parser, on_start, on_end);
 	XML_SetCharacterDataHandler(s->parser, on_text);

@@ -10,6 +10,8 @@
 
 #include "logging/limits.h"
 
+#define NAME_MAX_BYTES 32
+
 enum form { FORM_NONE, FORM_BUCKET, FORM_URL, FORM_UNKNOWN };
 
 static const struct {
@@ -181,11 +183,52 @@ static int check_url(struct check *c, struct str value)
 	return rc;
 }
 
+static int hex_value(char c)
+{
+	return c >= '0' && c <= '9'   ? c - '0'
+	       : c >= 'a' && c <= 'f' ? c - 'a' + 10
+	       : c >= 'A' && c <= 'F' ? c - 'A' + 10
+				      : -1;
+}
+
+/* As far as it fits: a longer name is none of these. */
+static struct str decoded(struct str s, char mem[NAME_MAX_BYTES])
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < s.n && n < NAME_MAX_BYTES; i++) {
+		if (s.p[i] == '%' && i + 2 < s.n && hex_value(s.p[i + 1]) >= 0 &&
+		    hex_value(s.p[i + 2]) >= 0) {
+			mem[n++] = (char)(hex_value(s.p[i + 1]) << 4 | hex_value(s.p[i + 2]));
+			i += 2;
+		} else {
+			mem[n++] = s.p[i];
+		}
+	}
+	return str_from(mem, n);
+}
+
+/* Stores take fields out of the query as well, where that is signed: nobody needs it here. */
+static int check_query(struct check *c)
+{
+	struct str rest = c->url->has_query ? c->url->query : STR_NONE;
+
+	while (rest.p) {
+		struct str pair = str_split(&rest, '&'), name = str_split(&pair, '=');
+		char mem[NAME_MAX_BYTES];
+
+		name = decoded(name, mem);
+		if (form_of(name) != FORM_NONE)
+			return refuse(c, name, "cannot be told");
+	}
+	return 0;
+}
+
 int copy_source_check(const struct policy *p, const struct request *r, struct policy_decision *d,
 		      struct err *e)
 {
 	struct check c = {.policy = p, .url = &r->url, .d = d, .e = e};
-	int rc = 0;
+	int rc = check_query(&c);
 
 	for (size_t i = 0; i < r->fields.n && rc == 0; i++) {
 		const struct field *f = &r->fields.v[i];

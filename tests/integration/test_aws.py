@@ -404,6 +404,36 @@ def test_answers_that_are_none(world, answer, why):
     assert why in r.json()["detail"] and aws.seen == []
 
 
+AS = {"sigv4": {"service": "s3", "region": "r"}}
+ROLE = {"role_arn": "arn:x", "sts_url": "https://sts.test/"}
+
+
+@pytest.mark.parametrize("source, sent, why", [
+    ({"access_key_id": "A"}, AS, "needs its `secret_access_key`"),
+    ({"access_key_id": "A", "secret_access_key": "x"}, AS, "is a secret, so say where it is"),
+    ({"profile": "x"}, AS, "takes one of"),
+    ({"profiles": {"file": "x"}, "container_url": "https://x.test/"}, AS, "takes one of"),
+    ({"profiles": {"file": "x"}}, "bearer", "is a key to sign with"),
+    ({"profiles": {"file": "x"}}, {"sigv4": {"service": "s3"}}, "needs `service` and `region`"),
+    ({"profiles": {"file": "x"}}, {"sigv4": {"service": "S3/x", "region": "r"}}, "lower-case letters"),
+    ({"profiles": {"file": "x"}}, {"sigv4": {"service": "s3", "region": "r", "payload": "none"}}, "payload"),
+    ({"profiles": {"file": "x"}, "duration": "1h"}, AS, "`duration` without `role_arn`"),
+    ({"profiles": {"file": "x"}, **ROLE}, AS, "`sts_region`"),
+    ({"web_identity_token": {"env": "T"}, **ROLE, "external_id": "x"}, AS, "`external_id` without"),
+    ({"web_identity_token": {"env": "T"}, **ROLE, "session_name": "a b"}, AS, "session_name"),
+    ({"web_identity_token": {"env": "T"}, **ROLE, "duration": "5m"}, AS, "duration"),
+    ({"web_identity_token": {"env": "T"}}, AS, "without `role_arn`"),
+])
+def test_what_check_refuses(tmp_path, source, sent, why):
+    import subprocess
+    from stilelib import BIN
+    (tmp_path / "stile.yaml").write_text(json.dumps({
+        "version": 1, "credentials": {"c": {"from": {"aws": source}, "as": sent}},
+        "policies": {"default": {"rules": [{"allow": "https://a.test", "credential": "c"}]}}}))
+    r = subprocess.run([str(BIN), "check", str(tmp_path / "stile.yaml")], capture_output=True, text=True, timeout=60)
+    assert r.returncode == 2 and why in r.stderr, r.stderr
+
+
 def test_any_source_may_hold_keys(world):
     """Three parts in one text: a file, a variable or a helper gives them as well."""
     aws = world.aws("s3")

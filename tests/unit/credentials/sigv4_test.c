@@ -73,6 +73,7 @@ static void ask_init(struct asked *a, const char *service, const char *target)
 		.region = STR("us-east-1"),
 		.service = str_from_c(service),
 		.now = VECTOR_TIME,
+		.keep_canonical = true,
 	};
 }
 

@@ -107,6 +107,9 @@ static void sources(void **state)
 		{"s3.eu.test", "/put/k", "X-Amz-Copy-Source: %6Dine/k", REASON_NO_RULE},
 		{"s3.eu.test", "/put/k",
 		 "X-Amz-Copy-Source: arn:aws:s3:eu:1:accesspoint/a/object/k", REASON_NO_RULE},
+		{"s3.eu.test", "/put/k?x-amz-copy-source=/mine/k", "X: y", REASON_NO_RULE},
+		{"s3.eu.test", "/put/k?a&X%2DAmz-Copy-Source=/mine/k", "X: y", REASON_NO_RULE},
+		{"s3.eu.test", "/put/k?x-amz-copy=1&a=x-amz-copy-source", "X: y", REASON_NONE},
 		{"s3.eu.test", "/put/k", "X-Amz-Rename-Source: /mine/k", REASON_NO_RULE},
 		/* by host: the rule's own `**` says nothing about another bucket */
 		{"mine.s3.eu.test", "/k", "X-Amz-Copy-Source: /mine/k", REASON_NONE},
