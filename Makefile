@@ -103,6 +103,7 @@ help:
 	@echo "make vault      a real Vault, built (long) and asked by its tests"
 	@echo "make bench      against other proxies (installs them); BENCH=\"--quick j k\": short, some rows"
 	@echo "make lint       clang-format, clang-tidy, cppcheck, layers, banned functions"
+	@echo "make containers the image, the compose file and the launcher of docker/, with Podman (needs root)"
 	@echo "make strace     the system calls of one forwarded request"
 	@echo "make install    into DESTDIR/PREFIX ($(PREFIX))"
 	@echo "make clean      remove build folders"
@@ -138,6 +139,13 @@ tsan: test-deps
 .PHONY: bypass
 bypass: test-deps all
 	@STILE=$(abspath $(BUILD)/stile) $(PYTHON) tests/bypass/run.py
+
+# As root. `make test` runs of that file what needs no engine.
+.PHONY: containers
+containers: all
+	@sh tests/install-deps.sh containers
+	STILE_CONTAINERS=1 STILE=$(abspath $(BUILD)/stile) $(PYTHON) -m pytest -q -rs -p no:cacheprovider \
+		--durations=10 tests/integration/test_docker.py
 
 .PHONY: bench
 bench: test-deps all

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Installs the Debian packages that stile needs, if any is missing: `build` for compiling, `test` for
 # the test suite, `lint` for the linters, `bench` for the peers that `make bench` races against, `fuzz`
-# for the fuzzers. Asks for root (sudo) only when there is something to install. `test` also fetches the
-# packages of tests/clients/node and botocore into build/ and the modules of tests/clients/go, and compiles
-# these once, as tests fetch nothing.
+# for the fuzzers, `containers` for `make containers`. Asks for root (sudo) only when there is something to
+# install. `test` also fetches the packages of tests/clients/node and botocore into build/ and the modules
+# of tests/clients/go, and compiles these once, as tests fetch nothing; `containers` fetches two into
+# build-containers/.
 set -eu
 
 build="gcc make pkg-config libc6-dev libevent-dev libssl-dev libyaml-dev libc-ares-dev libnghttp2-dev
@@ -18,6 +19,7 @@ demo="python3 python3-cryptography curl"
 lint="clang clang-tidy clang-format cppcheck libclang-rt-14-dev llvm"
 fuzz="clang libclang-rt-14-dev llvm python3 python3-h11 nodejs"
 bench="python3 python3-cryptography python3-venv openssl squid-openssl tinyproxy-bin"
+containers="podman runc crun runsc netavark iptables iproute2 python3-pip curl"
 
 want=
 for group in "$@"; do
@@ -28,7 +30,9 @@ for group in "$@"; do
 	lint) want="$want $build $lint" ;;
 	bench) want="$want $build $bench" ;;
 	fuzz) want="$want $build $fuzz" ;;
-	*) echo "install-deps.sh: unknown group $group (build, demo, test, lint, bench or fuzz)" >&2; exit 2 ;;
+	containers) want="$want $build $test $containers" ;;
+	*) echo "install-deps.sh: unknown group $group (build, demo, test, lint, bench, fuzz or containers)" >&2
+		exit 2 ;;
 	esac
 done
 
@@ -92,7 +96,18 @@ fetch_aws() {
 		echo "stile: botocore was not fetched" >&2
 }
 
+# podman-compose, as Debian's is too old to check a file, and what says whether an SBOM is one.
+fetch_containers() {
+	into=$(dirname "$0")/../build-containers/pip
+	[ -e "$into/spdx_tools" ] && [ -e "$into/podman_compose.py" ] && return 0
+	echo "fetching podman-compose and spdx-tools"
+	mkdir -p "$into" && /usr/bin/python3 -m pip install --quiet --no-compile --disable-pip-version-check \
+		--target "$into" podman-compose==1.6.0 spdx-tools==0.8.5 2>/dev/null ||
+		echo "stile: podman-compose and spdx-tools were not fetched" >&2
+}
+
 fetch() {
+	case " $* " in *" containers "*) fetch_containers ;; esac
 	case " $* " in *" test "*) fetch_node; fetch_go; fetch_aws ;; esac
 }
 
