@@ -10,6 +10,7 @@ import urllib.parse
 
 import pytest
 
+import canary as canarylib
 from stilelib import BIN, SLOWER, TIMEOUT, Peer, Stile, allow, check_refusal, chunked, clean_env, get, wait_for
 
 NOTICED = 2 * SLOWER  # seconds; half a second is what is promised
@@ -39,7 +40,7 @@ class Safe:
           "query": {"query": "api_key"}, "fromenv": "bearer"}
 
     def __init__(self, origin, folder: pathlib.Path):
-        self.canary = {n: f"canary-{n}-{secrets.token_hex(12)}" for n in self.AS}
+        self.canary = {n: canarylib.made_up(f"canary-{n}") for n in self.AS}
         self.canary["pair"] = "robot:" + self.canary["pair"]
         self.credentials = {n: {"from": {"file": str(put(folder / n, self.canary[n] + "\n"))}, "as": how}
                             for n, how in self.AS.items()}

@@ -12,6 +12,7 @@ import urllib.parse
 
 import pytest
 
+import canary
 from stilelib import SLOWER, Origin, Stile, allow, check_refusal, wait_for
 
 oauthlib = pytest.importorskip("oauthlib.oauth2", reason="python3-oauthlib is not installed")
@@ -24,8 +25,8 @@ class Validator(oauthlib.RequestValidator):
     """One client, its secret, and the refresh tokens that were given out."""
 
     def __init__(self):
-        self.client, self.secret = "robot+1", secrets.token_urlsafe(16) + "/+&%"
-        self.refresh = {secrets.token_hex(8)}
+        self.client, self.secret = "robot+1", canary.register(secrets.token_urlsafe(16) + "/+&%")
+        self.refresh = {canary.register(secrets.token_hex(8))}
         self.given: list[str] = []
         self.life = 3600
 
