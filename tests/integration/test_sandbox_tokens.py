@@ -404,7 +404,7 @@ def is_over(c: Raw) -> bool:
 @pytest.mark.parametrize("how, workers", [("revoked", 1), ("revoked", 3), ("expired", 2)])
 def test_the_end_of_a_token_is_the_end_of_all_that_it_carried(make, how, workers):
     begun = time.monotonic()
-    s = make(limits={"workers": workers})
+    s = make(limits={"workers": workers, "peek": "5m", "idle": "5m"})
     other = s.new("one")
     # Long enough to open everything, however busy the machine is.
     life = int(max(4 * SLOWER, 5 * (time.monotonic() - begun)))
