@@ -214,10 +214,15 @@
 #define LIMIT_XML_ELEMENTS	256
 
 /* A credential's value that is looked for in answers. */
-#define LIMIT_REDACT_MIN     8	   /* a shorter one would be found everywhere, and is not */
-#define LIMIT_REDACT_PIECE   4096  /* a longer one is looked for in pieces */
-#define LIMIT_REDACT_SPAN    65536 /* that one of them may fill, with all its characters escaped */
-#define LIMIT_MS_REDACT_HOLD 20	   /* then less than half of a match is no longer held back */
+#define LIMIT_REDACT_MIN   8	 /* a shorter one would be found everywhere, and is not */
+#define LIMIT_REDACT_PIECE 4096	 /* a longer one is looked for in pieces */
+#define LIMIT_REDACT_SPAN  65536 /* that one of them may fill, with all its characters escaped */
+/* What may be the beginning of a match waits so long for what follows, and goes on then: a few
+ * characters, which many a message ends with, and less than half of it. Half of it and more stays.
+ */
+#define LIMIT_REDACT_FEW     2
+#define LIMIT_MS_REDACT_FEW  20
+#define LIMIT_MS_REDACT_HALF 500
 
 /* `stile run --timeout`. */
 #define LIMIT_MS_RUN_GRACE  10000 /* between SIGTERM and SIGKILL */

@@ -49,8 +49,8 @@ void redaction_end(struct redaction *x, redact_sink sink, void *arg);
  * looked for (a message may end so, and its reader wait for it). It stays known, and if the match
  * comes true its rest is blanked. */
 void redaction_release(struct redaction *x, redact_sink sink, void *arg);
-/* redaction_release would give something. */
-bool redaction_may_release(const struct redaction *x);
+/* After how long without a byte that is right; 0: it would give nothing. */
+unsigned redaction_patience_ms(const struct redaction *x);
 
 /* The same in place, of something that is whole. cut: its end may have been cut off, so what may be
  * the beginning of a match there is blanked too. How many were found. */

@@ -54,11 +54,10 @@ static inline unsigned redact_gram(uint32_t four)
 
 /* What stands at p[at]. */
 struct redact_found {
-	size_t end; /* of the longest match; 0: none */
-	/* The bytes end before this is decided, and so much of so much was seen (of the needle that
-	 * is the furthest). */
-	bool undecided;
-	bool half; /* at least half of a needle */
+	size_t end;	/* of the longest match; 0: none */
+	bool undecided; /* the bytes end before this is decided */
+	size_t seen;	/* of the needle that is the furthest: so many characters, */
+	bool half;	/* and at least half of one */
 };
 
 /* Where a match could begin, from `from` on; n: nowhere. */

@@ -286,6 +286,7 @@ struct redact_found redact_at(const struct redactor *r, const unsigned char *p, 
 		if (end == OPEN) {
 			f.undecided = true;
 			f.half |= 2 * t.seen >= d->n;
+			f.seen = t.seen > f.seen ? t.seen : f.seen;
 		} else if (end > 0 && (size_t)end > f.end) {
 			f.end = (size_t)end;
 		}

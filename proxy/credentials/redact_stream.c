@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "logging/limits.h"
 #include "proxy/credentials/redact_internal.h"
 
 static const struct str LABEL = {"[redacted]", 10};
@@ -137,22 +138,25 @@ void redaction_end(struct redaction *x, redact_sink sink, void *arg)
 }
 
 /* Another match may be further than the first, or whole. */
-bool redaction_may_release(const struct redaction *x)
+unsigned redaction_patience_ms(const struct redaction *x)
 {
+	size_t seen = 0;
+
 	if (x->n == x->released)
-		return false;
+		return 0;
 	for (size_t at = 0; at < x->n; at = redact_candidate(x->r, x->held, at + 1, x->n)) {
 		struct redact_found f = redact_at(x->r, x->held, at, x->n, false);
 
 		if (f.half || f.end > 0)
-			return false;
+			return 0;
+		seen = f.seen > seen ? f.seen : seen;
 	}
-	return true;
+	return seen <= LIMIT_REDACT_FEW ? LIMIT_MS_REDACT_FEW : LIMIT_MS_REDACT_HALF;
 }
 
 void redaction_release(struct redaction *x, redact_sink sink, void *arg)
 {
-	if (!redaction_may_release(x))
+	if (redaction_patience_ms(x) == 0)
 		return;
 	sink(arg, str_from((const char *)x->held + x->released, x->n - x->released));
 	x->released = x->n;

@@ -25,6 +25,7 @@ struct exchange_redact {
 	size_t head_at;
 	uint64_t found; /* in heads and trailers */
 	struct err error;
+	bool turn_over;	  /* the timer is there for others, not for what is held */
 	bool source_done; /* the origin's body is whole; of it something may wait to be decoded */
 };
 
@@ -292,7 +293,10 @@ static void on_timer(void *arg)
 {
 	struct exchange *x = arg;
 
-	redaction_release(&x->redact->body, sink_client, x);
+	if (x->redact->turn_over)
+		x->redact->turn_over = false;
+	else
+		redaction_release(&x->redact->body, sink_client, x);
 	exchange_drive(x);
 }
 
@@ -347,15 +351,33 @@ static int pull_decoded(struct exchange *x, bool *ret_done, struct err *e)
 			}
 		}
 	}
-	if (made >= LIMIT_DECODE_TURN)
+	if (made >= LIMIT_DECODE_TURN) {
+		d->turn_over = true;
 		timer_arm(&d->timer, 0);
+	}
 	return 0;
+}
+
+/* From its last byte on. */
+static void wait_for_more(struct exchange *x, uint64_t before)
+{
+	struct exchange_redact *d = x->redact;
+	unsigned ms;
+
+	if (d->turn_over || (x->bytes_in == before && d->timer.armed))
+		return;
+	ms = redaction_patience_ms(&d->body);
+	if (ms > 0)
+		timer_arm(&d->timer, ms);
+	else if (d->timer.armed)
+		timer_stop(&d->timer);
 }
 
 int exchange_redact_pull(struct exchange *x, bool *ret_done, struct err *e)
 {
 	struct exchange_redact *d = x->redact;
 	size_t room = x->down->ops->room(x->down);
+	uint64_t before = x->bytes_in;
 	int rc;
 
 	if (!d)
@@ -370,7 +392,7 @@ int exchange_redact_pull(struct exchange *x, bool *ret_done, struct err *e)
 		return give_error(d, e);
 	if (*ret_done)
 		redaction_end(&d->body, sink_client, x);
-	else if (!d->timer.armed && redaction_may_release(&d->body))
-		timer_arm(&d->timer, LIMIT_MS_REDACT_HOLD);
+	else
+		wait_for_more(x, before);
 	return 0;
 }

@@ -342,14 +342,14 @@ static void test_release(void **state)
 	(void)state;
 	strbuf_init(&out, 1000);
 	redaction_init(&x, r);
-	assert_false(redaction_may_release(&x));
+	assert_int_equal(redaction_patience_ms(&x), 0);
 	assert_int_equal(redaction_push(&x, STR("aCAN"), on_out, &out, NULL), 0);
-	assert_true(redaction_may_release(&x));
+	assert_int_equal(redaction_patience_ms(&x), LIMIT_MS_REDACT_HALF);
 	redaction_release(&x, on_out, &out);
 	assert_string_equal(strbuf_cstr(&out), "aCAN");
-	assert_false(redaction_may_release(&x));
+	assert_int_equal(redaction_patience_ms(&x), 0);
 	assert_int_equal(redaction_push(&x, STR("ARY-"), on_out, &out, NULL), 0);
-	assert_false(redaction_may_release(&x));
+	assert_int_equal(redaction_patience_ms(&x), 0);
 	redaction_release(&x, on_out, &out);
 	assert_string_equal(strbuf_cstr(&out), "aCAN");
 	assert_int_equal(redaction_push(&x, STR("7f3a.CANb"), on_out, &out, NULL), 0);
