@@ -269,8 +269,11 @@ int redactor_new(const struct config_credential *c, struct str value, struct red
 		secret_trim(pair, user + 1 + value.n);
 		whole = secret_value(pair);
 	}
-	vs = values_of(c, value, whole);
 	*ret = NULL;
+	vs = values_of(c, value, whole);
+	/* A key that signs is never sent. */
+	if (c->as == CREDENTIAL_AS_SIGV4)
+		vs.n = 0;
 	if (vs.n > 0 && make(&vs, ret) < 0)
 		rc = err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "out of memory");
 	secret_unref(pair);

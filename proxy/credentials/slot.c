@@ -204,12 +204,14 @@ void slot_put(struct slot *s, struct secret *value, int64_t life_us, bool keep,
 	}
 	pthread_mutex_lock(&s->lock);
 	news = put(s, value, cert, life_us, keep, why, &old);
-	unsearched = value && !cert && s->current == value && !secret_redactor(value);
+	unsearched =
+		value && !cert && s->current == value && secret_value(value).n < LIMIT_REDACT_MIN;
 	left_us = s->ends_us ? s->ends_us - clock_us() : 0;
 	pthread_mutex_unlock(&s->lock);
 	if (tell_fn) {
 		tell_fn(tell_arg);
 		news = NEWS_NONE;
+		unsearched = false;
 	}
 	switch (news) {
 	case NEWS_NONE: break;
