@@ -317,7 +317,7 @@ const struct source_kind kind_gcp = {
 	.rows = gcp_rows,
 	.rows_n = ARRAY_LEN(gcp_rows),
 	.from = {PARAM_KEY, PARAM_KEY},
-	.standard = "the metadata server",
+	.standard = "http://169.254.169.254",
 	.check = check_gcp,
 };
 

@@ -69,20 +69,32 @@ static const char *aws_kind(const struct config_credential *k)
 					     : "the access key";
 }
 
+/* What `from` of the credential names. */
+static const char *kind_of_source(const struct config_credential *k)
+{
+	switch (k->source) {
+	case CREDENTIAL_FROM_FILE: return "the file";
+	case CREDENTIAL_FROM_ENV: return "the variable";
+	case CREDENTIAL_FROM_EXEC: return "the program";
+	case CREDENTIAL_FROM_JWT: return "the key";
+	case CREDENTIAL_FROM_GCP: return config_param(k, PARAM_KEY) ? "the key" : "the endpoint";
+	case CREDENTIAL_FROM_AWS: return aws_kind(k);
+	case CREDENTIAL_FROM_KUBERNETES:
+		return config_param(k, PARAM_API) ? "the endpoint" : "the file";
+	case CREDENTIAL_FROM_OAUTH2:
+	case CREDENTIAL_FROM_VAULT:
+	case CREDENTIAL_FROM_GITHUB_APP: return "the endpoint";
+	}
+	return "the endpoint";
+}
+
 static void print_credential(const struct config *c, const char *name)
 {
 	const struct config_credential *k = config_credential(c, name);
 
 	if (!k)
 		return;
-	(void)printf("%-10s %s, from %s %s, ", "credential", name,
-		     k->source == CREDENTIAL_FROM_FILE	 ? "the file"
-		     : k->source == CREDENTIAL_FROM_JWT	 ? "the key"
-		     : k->source == CREDENTIAL_FROM_ENV	 ? "the variable"
-		     : k->source == CREDENTIAL_FROM_EXEC ? "the program"
-		     : k->source == CREDENTIAL_FROM_AWS	 ? aws_kind(k)
-							 : "the endpoint",
-		     k->from);
+	(void)printf("%-10s %s, from %s %s, ", "credential", name, kind_of_source(k), k->from);
 	switch (k->as) {
 	case CREDENTIAL_AS_BEARER: (void)printf("as Authorization: Bearer\n"); break;
 	case CREDENTIAL_AS_BASIC: (void)printf("as Authorization: Basic\n"); break;

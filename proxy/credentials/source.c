@@ -5,6 +5,8 @@
 
 #include <stdlib.h>
 
+#include "logging/log.h"
+
 struct source {
 	const struct source_ops *ops;
 	void *self; /* owned */
@@ -28,6 +30,20 @@ const struct source_ops *source_ops_of(const struct config_credential *c)
 	return NULL;
 }
 
+/* Once for each definition. What a kubelet writes is as it makes it. */
+static void say_modes(const struct config_credential *c)
+{
+	for (size_t i = 0; i < c->params_n; i++) {
+		const struct config_param *p = &c->params[i];
+		struct stat st;
+
+		if (p->kind == PARAM_FILE && p->key != PARAM_TOKEN && p->key != PARAM_VAULT_JWT &&
+		    stat(p->text, &st) == 0 && S_ISREG(st.st_mode) && (st.st_mode & S_IROTH))
+			log_warn("credential %s: %s can be read by every user (chmod o-r)", c->name,
+				 p->text);
+	}
+}
+
 int source_open(const struct source_setting *setting, struct source **ret, struct err *e)
 {
 	struct source *s = calloc(1, sizeof(*s));
@@ -39,6 +55,7 @@ int source_open(const struct source_setting *setting, struct source **ret, struc
 		free(s);
 		return -1;
 	}
+	say_modes(setting->c);
 	*ret = s;
 	return 0;
 }

@@ -225,6 +225,15 @@ def test_a_key_of_another_kind(stile, tmp_path, github):
     assert github.asked == []
 
 
+def test_a_key_that_all_can_read(stile, tmp_path, github):
+    key_file = tmp_path / "open.pem"
+    put(key_file, pem(key("rsa")))
+    key_file.chmod(0o644)
+    s = begin(stile, tmp_path, github, key={"file": str(key_file)})
+    assert ask(s) in github.given
+    s.wait_stderr(r"credential a: .*/open\.pem can be read by every user")
+
+
 def test_an_api_that_hangs(stile, tmp_path, github):
     gate = threading.Event()
     github.endpoint.reply = lambda _: (gate.wait(60), (503, b""))[1]
