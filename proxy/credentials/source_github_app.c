@@ -264,8 +264,9 @@ static int check_repositories(const struct github_app *g, json_t *o, struct err 
 	strbuf_init(&text, LIMIT_CLAIMS_BYTES);
 	add_repositories(g, &text);
 	asked = token_json_config(strbuf_cstr(&text));
-	within = text.len == 0 || (asked && json_array_size(got) > 0 && selection &&
-				   strcmp(selection, "selected") == 0);
+	within = text.len == 0 ? !text.overflowed
+			       : asked && json_array_size(got) > 0 && selection &&
+					 strcmp(selection, "selected") == 0;
 	if (text.len > 0 && within) {
 		json_array_foreach(got, i, v) within &= is_asked(asked, v);
 	}

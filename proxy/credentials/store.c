@@ -30,7 +30,6 @@ struct entry {
 	/* the polling thread's own */
 	struct source_mark mark, key_mark;
 	bool mode_said;
-	bool holds;
 };
 
 struct credential_store {
@@ -143,7 +142,6 @@ static void entry_read(struct entry *en)
 		return;
 	}
 	slot_put(en->slot, fresh, life_us, false, &e);
-	en->holds = slot_holds(en->slot);
 	say_mode(en);
 }
 
@@ -336,7 +334,7 @@ static bool entry_is_due(const struct entry *en)
 {
 	if (!reads_file(en->c) || !en->slot)
 		return false;
-	return !en->holds || !slot_holds(en->slot) || source_file_changed(en->c->from, &en->mark) ||
+	return !slot_holds(en->slot) || source_file_changed(en->c->from, &en->mark) ||
 	       (en->c->key_file && source_file_changed(en->c->key_file, &en->key_mark));
 }
 
