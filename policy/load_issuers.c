@@ -327,15 +327,15 @@ static void check_kubernetes(struct loader *l, const struct yaml_node *node,
 			     const struct config_credential *c)
 {
 	static const struct {
-		enum config_param_key key;
 		const char *word;
+		enum config_param_key key;
 		bool needed;
 	} of_api[] = {
-		{PARAM_NAMESPACE, "namespace", true},
-		{PARAM_SERVICE_ACCOUNT, "service_account", true},
-		{PARAM_AUDIENCES, "audiences", true},
-		{PARAM_CA, "ca", false},
-		{PARAM_LIFETIME, "lifetime", false},
+		{"namespace", PARAM_NAMESPACE, true},
+		{"service_account", PARAM_SERVICE_ACCOUNT, true},
+		{"audiences", PARAM_AUDIENCES, true},
+		{"ca", PARAM_CA, false},
+		{"lifetime", PARAM_LIFETIME, false},
 	};
 	bool api = config_param(c, PARAM_API) != NULL;
 
