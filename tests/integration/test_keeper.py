@@ -45,6 +45,8 @@ def memory(pid: int) -> bytes:
             m = re.match(r"([0-9a-f]+)-([0-9a-f]+) r", line)
             if m and "[v" not in line:
                 start, end = (int(x, 16) for x in m.groups())
+                if end - start > 1 << 28:  # a sanitizer's own
+                    continue
                 try:
                     mem.seek(start)
                     out.append(mem.read(end - start))
