@@ -321,7 +321,8 @@ def test_image_runs_read_only_and_ends_on_its_signal(engine, image, facts, tmp_p
         status = pathlib.Path(f"/proc/{pid}/status").read_text()
         assert re.search(r"^Uid:\s+65532\s+65532\s+65532\s+65532$", status, re.M)
         assert re.search(r"^CapBnd:\s+0+$", status, re.M) and re.search(r"^NoNewPrivs:\s+1$", status, re.M)
-        engine.podman("healthcheck", "run", name)
+        # Its admin socket may come a moment behind that line.
+        wait_for(lambda: engine.podman("healthcheck", "run", name, check=False).returncode == 0, 60)
         log = pathlib.Path(f"/proc/{pid}/root/var/log/stile")
         assert (log / "stile.jsonl").exists()
         engine.podman("stop", "--time", "60", name)
@@ -602,7 +603,7 @@ def test_compose(unsanitized, engine, image, tmp_path):  # noqa: F811
             wait_for(lambda: "listening on 10.213.0.2:3128" in engine.podman("logs", name).stderr, 60)
         except AssertionError:
             pytest.fail(f"stile did not start: {up} {engine.podman('logs', name, check=False)}")
-        engine.podman("healthcheck", "run", name)
+        wait_for(lambda: engine.podman("healthcheck", "run", name, check=False).returncode == 0, 60)
         got = compose("run", "--rm", "-T", "sandbox", "sh", "-c", INSIDE).stdout.splitlines()
         got = [line for line in got[got.index("200"):] if line]  # before it, what Compose says of other containers
     finally:
