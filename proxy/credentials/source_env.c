@@ -130,10 +130,10 @@ void credential_env_forget(const struct config *c)
 
 static bool is_kept(const char *entry)
 {
-	static const char *const kept[] = {"NOTIFY_SOCKET=", "LANG=",	      "LC_",
-					   "TZ=",	     "PATH=",	      "HOME=",
-					   "TMPDIR=",	     "ASAN_OPTIONS=", "LSAN_OPTIONS=",
-					   "TSAN_OPTIONS=",  "UBSAN_OPTIONS="};
+	static const char *const kept[] = {
+		"NOTIFY_SOCKET=", "LANG=",	   "LC_",	    "TZ=",
+		"PATH=",	  "HOME=",	   "TMPDIR=",	    "ASAN_OPTIONS=",
+		"LSAN_OPTIONS=",  "TSAN_OPTIONS=", "UBSAN_OPTIONS="};
 
 	for (size_t i = 0; i < ARRAY_LEN(kept); i++)
 		if (strncmp(entry, kept[i], strlen(kept[i])) == 0)

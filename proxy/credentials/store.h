@@ -18,8 +18,8 @@ struct secret;		 /* counted, immutable; wiped when the last reference goes */
 /* Wipes the variables that c names out of this process's environment without keeping them. Before
  * threads start. */
 void credential_env_forget(const struct config *c);
-/* Wipes all others too, but for a few that hold no secret and are looked at later: what a helper may
- * need is in the environment of who starts it. */
+/* Wipes all others too, but for a few that hold no secret and are looked at later: what a helper
+ * may need is in the environment of who starts it. */
 void credential_env_reduce(void);
 /* Takes the variables that c names out of this process's environment, once, before threads start:
  * the values are kept for every later store of the process and wiped from the environment block. */

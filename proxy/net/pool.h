@@ -1,8 +1,8 @@
 /*
  * Idle upstream connections, kept for reuse by key. The key holds everything that must agree:
  * scheme, host, port, policy and its version, rule, sandbox, and the client certificate that the
- * connection stands for. A kept connection that the origin closes, or on which it speaks unasked, is dropped at
- * once.
+ * connection stands for. A kept connection that the origin closes, or on which it speaks unasked,
+ * is dropped at once.
  */
 #ifndef STILE_PROXY_NET_POOL_H
 #define STILE_PROXY_NET_POOL_H
