@@ -86,34 +86,35 @@ static time_t real_now(void)
 	return time(NULL);
 }
 
-/* Neither maker nor key yet. */
-static int new_bare(size_t cache_max, struct signer **ret, struct err *e)
+/* Neither maker nor key yet. NULL on failure. */
+static struct signer *new_bare(size_t cache_max, struct err *e)
 {
 	struct signer *s = calloc(1, sizeof(*s));
 
-	if (!s)
-		return err_set(e, "out of memory");
+	if (!s) {
+		err_set(e, "out of memory");
+		return NULL;
+	}
 	pthread_once(&index_once, make_indexes);
 	s->now = real_now;
 	s->ctx = make_ctx();
 	if (!s->ctx || alpn_data_index < 0 || alpn_len_index < 0) {
 		tls_err(e, REASON_NONE, "cannot prepare the server side of TLS");
 		signer_free(s);
-		return -1;
+		return NULL;
 	}
 	if (leaf_cache_new(cache_max, &s->cache, e) != 0) {
 		signer_free(s);
-		return -1;
+		return NULL;
 	}
-	*ret = s;
-	return 0;
+	return s;
 }
 
 int signer_new(struct ca *ca, size_t cache_max, struct signer **ret, struct err *e)
 {
-	struct signer *s = NULL;
+	struct signer *s = new_bare(cache_max, e);
 
-	if (new_bare(cache_max, &s, e) != 0)
+	if (!s)
 		return -1;
 	if (leaf_maker_new(ca, &s->maker, e) != 0) {
 		signer_free(s);
@@ -125,9 +126,9 @@ int signer_new(struct ca *ca, size_t cache_max, struct signer **ret, struct err 
 
 int signer_new_remote(struct ca *ca, size_t cache_max, struct signer **ret, struct err *e)
 {
-	struct signer *s = NULL;
+	struct signer *s = new_bare(cache_max, e);
 
-	if (new_bare(cache_max, &s, e) != 0)
+	if (!s)
 		return -1;
 	s->ca = ca_ref(ca);
 	s->key = EVP_EC_gen("P-256");

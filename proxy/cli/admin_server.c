@@ -4,16 +4,19 @@
 #include "proxy/cli/admin_server.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <openssl/crypto.h>
 
 #include "logging/log.h"
+#include "logging/opener.h"
 #include "proxy/cli/admin_ops.h"
 #include "proxy/net/listener.h"
 
@@ -94,15 +97,22 @@ static void drop(struct admin_client *c)
 	OPENSSL_cleanse(c->in, c->n);
 }
 
-/* "user:[4026531837]"; "" where it cannot be seen. */
-static void user_namespace(const char *process, char *buf, size_t size)
+/* The number of a process's user namespace; 0 where it cannot be seen. By the opener: behind
+ * Landlock no process may look into one that is not. */
+static ino_t user_namespace(pid_t pid)
 {
 	char path[64];
-	ssize_t n;
+	struct stat st;
+	int fd;
 
-	(void)snprintf(path, sizeof(path), "/proc/%s/ns/user", process);
-	n = readlink(path, buf, size - 1);
-	buf[n > 0 ? n : 0] = '\0';
+	(void)snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
+	fd = opener_open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	if (fstat(fd, &st) != 0)
+		st.st_ino = 0;
+	close(fd);
+	return st.st_ino;
 }
 
 /* A sandbox without root is a user namespace, within which a command has the user that made it: the
@@ -112,14 +122,13 @@ static void user_namespace(const char *process, char *buf, size_t size)
  */
 static bool is_sandboxed(const struct ucred *peer)
 {
-	char own[64], its[64], pid[24];
+	struct stat own;
+	ino_t its;
 
-	user_namespace("self", own, sizeof(own));
-	if (peer->pid <= 0 || !own[0])
+	if (peer->pid <= 0 || stat("/proc/self/ns/user", &own) != 0)
 		return false;
-	(void)snprintf(pid, sizeof(pid), "%d", (int)peer->pid);
-	user_namespace(pid, its, sizeof(its));
-	return its[0] ? strcmp(own, its) != 0 : peer->uid != 0;
+	its = user_namespace(peer->pid);
+	return its ? its != own.st_ino : peer->uid != 0;
 }
 
 /* The kernel's word on who connected, whatever became of the path's mode. */

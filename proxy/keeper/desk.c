@@ -87,6 +87,7 @@ static void break_down(struct desk *d)
 	d->watch = NULL;
 	(void)err_reason(&e, REASON_INTERNAL_ERROR, "stile's keeper has ended");
 	while ((j = TAILQ_FIRST(&d->jobs)))
+		/* finish takes it off. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
 		finish(d, j, STR_NONE, &e);
 }
 
@@ -200,6 +201,7 @@ void desk_free(struct desk *d)
 	if (!d)
 		return;
 	while ((j = TAILQ_FIRST(&d->jobs)))
+		/* drop_job takes it off. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
 		drop_job(d, j);
 	watch_free(d->watch);
 	free(d->in);

@@ -289,7 +289,7 @@ static int serve(struct server *s, struct err *e)
 {
 	int64_t ticked_us = 0;
 
-	while (s->channels[0].fd >= 0) {
+	while (s->channels && s->channels[0].fd >= 0) {
 		int n;
 
 		fill_polls(s);

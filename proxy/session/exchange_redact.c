@@ -326,10 +326,9 @@ static int feed(struct exchange *x, struct err *e)
 static int pull_decoded(struct exchange *x, bool *ret_done, struct err *e)
 {
 	struct exchange_redact *d = x->redact;
-	size_t made = 0, room;
+	size_t made = 0;
 
-	while (made < LIMIT_DECODE_TURN &&
-	       (room = x->down->ops->room(x->down)) >= LIMIT_DECODE_STEP) {
+	while (made < LIMIT_DECODE_TURN && x->down->ops->room(x->down) >= LIMIT_DECODE_STEP) {
 		struct str data;
 
 		if (content_decode(d->decoder, LIMIT_DECODE_STEP, &data, e) < 0)

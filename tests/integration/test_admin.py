@@ -2,7 +2,9 @@
 
 import json
 import os
+import pathlib
 import secrets
+import shutil
 import signal
 import socket
 import stat
@@ -11,6 +13,7 @@ import sys
 
 import pytest
 
+import runlib
 from adminlib import ADMIN, ask, ask_json, stile_cli
 from stilelib import BIN, TIMEOUT, Peer, Stile, allow, get, wait_for
 
@@ -286,3 +289,31 @@ def test_nothing_reaches_a_terminal_raw(stile, tmp_path):
 def test_wrong_usage(world, args):
     got = ask(world, *args, status=2)
     assert got.stdout == "" and f"see `stile help {args[0]}`" in got.stderr
+
+
+@pytest.mark.skipif(not runlib.can_become_nobody(), reason="needs root to become nobody")
+def test_serving_without_root():
+    """Its own user may ask, though the proxy itself can look into no other process; not from a sandbox of that user's."""
+    folder = pathlib.Path("/var/tmp") / f"stile-admin-{os.getpid()}"
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+    binary, config = folder / "stile", folder / "stile.yaml"
+    shutil.copy(runlib.BIN, binary)
+    config.write_text(json.dumps({
+        "version": 1, "listen": [{"proxy": "127.0.0.1:0"}], "admin": f"unix:{folder}/a.sock", "log": {"to": f"{folder}/log"},
+        "ca": {"dir": f"{folder}/ca"}, "policies": {"default": {"rules": [{"allow": "docs.example.com"}]}}}))
+    serve = subprocess.Popen([*runlib.NOBODY, binary, "serve", "-c", config], cwd=folder, stderr=subprocess.PIPE, text=True,
+                             env=runlib.clean_env(HOME="/nonexistent"))
+    try:
+        assert "listening" in serve.stderr.readline()
+        ask = [binary, "status", "-c", config]
+        got = subprocess.run([*runlib.NOBODY, *ask], cwd=folder, capture_output=True, text=True, timeout=30)
+        assert got.returncode == 0 and got.stdout.startswith("state        healthy"), got.stderr
+        got = subprocess.run([*runlib.NOBODY, "unshare", "-U", "--map-user=65534", *ask], cwd=folder, capture_output=True, text=True,
+                             timeout=30)
+        assert got.returncode == 1 and "healthy" not in got.stdout
+        assert "user 65534 was turned away" in serve.stderr.readline()
+    finally:
+        serve.terminate()
+        serve.communicate(timeout=30)
+        shutil.rmtree(folder)
