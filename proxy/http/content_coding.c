@@ -389,7 +389,7 @@ static int make_more(struct content_decoder *d, size_t max, struct err *e)
 			return -1;
 		if (waiting(d, i) == had && d->stages[i].out_n == 0)
 			break;
-		if (d->stages[i].out_n > 0 && i < d->n - 1)
+		if (i < d->n - 1 && d->stages[i].out_n > 0)
 			i++;
 	}
 	return 0;
