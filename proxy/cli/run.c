@@ -12,6 +12,7 @@
 
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "logging/limits.h"
 #include "logging/log.h"
@@ -272,17 +273,71 @@ static int open_std_fds(void)
 	return 0;
 }
 
-/* All of the command's processes are gone by now, so nothing changes the workspace any more. */
-static int export_from(const struct options *o)
+/* A process of its own, made before this one gives up the right to open files: it waits, and copies
+ * when it is told to. */
+struct exporter {
+	pid_t pid; /* 0: there is nothing to export */
+	int fd;	   /* a byte is the word to go, the end the word to leave it */
+};
+
+static int export_when_told(const struct options *o, int fd)
 {
 	const struct export_options x = {.from = o->workspace ? o->workspace : ".",
 					 .to = o->export_to,
 					 .patterns = o->exports.v,
 					 .patterns_n = o->exports.n};
+	char go;
 
-	if (x.patterns_n == 0)
+	if (read(fd, &go, 1) != 1)
 		return 0;
 	return cli_export(&x, stderr) == 0 ? 0 : SANDBOX_STATUS_NO_SANDBOX;
+}
+
+static int exporter_start(struct exporter *x, const struct options *o)
+{
+	int fds[2];
+
+	*x = (struct exporter){.fd = -1};
+	if (o->exports.n == 0)
+		return 0;
+	if (pipe2(fds, O_CLOEXEC) != 0) {
+		log_error("no pipe: %s", strerror(errno));
+		return -1;
+	}
+	x->pid = fork();
+	if (x->pid == 0) {
+		close(fds[1]);
+		_exit(export_when_told(o, fds[0]));
+	}
+	close(fds[0]);
+	x->fd = fds[1];
+	if (x->pid < 0) {
+		log_error("no process: %s", strerror(errno));
+		close(x->fd);
+		return -1;
+	}
+	return 0;
+}
+
+/* The command has ended with status, and all of its processes are gone, so nothing changes the
+ * workspace any more. */
+static int exporter_end(struct exporter *x, int status)
+{
+	int got = 0;
+
+	if (x->pid <= 0)
+		return status;
+	if (status == 0 && write(x->fd, "", 1) != 1) {
+		log_error("nothing was exported: its process has ended");
+		status = SANDBOX_STATUS_NO_SANDBOX;
+	}
+	close(x->fd);
+	while (waitpid(x->pid, &got, 0) < 0)
+		if (errno != EINTR)
+			return SANDBOX_STATUS_NO_SANDBOX;
+	if (status != 0)
+		return status;
+	return WIFEXITED(got) ? WEXITSTATUS(got) : SANDBOX_STATUS_NO_SANDBOX;
 }
 
 /* so is this function's own copy: what it points to ends with the function. */
@@ -310,13 +365,14 @@ static int run_with(const struct options *o, struct sandbox_options given)
 	if (outcome.refused > 0)
 		log_info("%llu request%s refused; see %s", (unsigned long long)outcome.refused,
 			 outcome.refused == 1 ? " was" : "s were", so->log_to);
-	return outcome.status == 0 ? export_from(o) : outcome.status;
+	return outcome.status;
 }
 
 int cmd_run(int argc, char **argv)
 {
 	struct options o = {0};
 	struct sandbox_options so = {0};
+	struct exporter exporter;
 	int status;
 
 	if (open_std_fds() != 0)
@@ -340,7 +396,9 @@ int cmd_run(int argc, char **argv)
 	so.argv = argv + optind;
 	so.args = argv[0];
 	so.args_len = (size_t)(argv[argc - 1] + strlen(argv[argc - 1]) - argv[0]);
-	status = run_with(&o, so);
+	status = SANDBOX_STATUS_NO_SANDBOX;
+	if (exporter_start(&exporter, &o) == 0)
+		status = exporter_end(&exporter, run_with(&o, so));
 	config_unref(so.config);
 out:
 	free(o.allow.v);

@@ -49,6 +49,7 @@ def test_both_ways_at_once(way, origin, data, tmp_path, version, kind):
     way.go(tool("curl"), *common, *down, "--next", "-sS", f"--http{version}", *up, home=tmp_path)
 
     answer = json.loads((tmp_path / "answer").read_text())
+    del answer["sealed"]
     assert answer == {"bytes": SIZE, "sha256": sha256, "trailers": []}
     whole, rest = divmod(SIZE, len(BLOCK))
     want = hashlib.sha256()

@@ -190,8 +190,7 @@ def test_both_workers_get_connections(stile):
                 out[task.name] = int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", (task / "status").read_text(),
                                                re.M).group(1))
         return out
-    before = work()
-    assert len(before) == 2
+    before = wait_for(lambda: len(work()) == 2 and work())  # a thread names itself
     for _ in range(60):
         assert s.get("/ok/a").status == 200
     assert all(n - before[t] >= 10 for t, n in work().items()), (before, work())
