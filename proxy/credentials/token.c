@@ -216,9 +216,9 @@ int token_parse(struct str text, struct secret **ret, int64_t *ret_life_us, stru
 	if (blank < text.n && text.p[blank] == '{')
 		return parse_json(text, ret, ret_life_us, e);
 	/* As in a file: one newline is the printing's, not the secret's. */
-	if (text.n > 0 && text.p[text.n - 1] == '\n')
-		text.n--;
-	if (text.n > 0 && text.p[text.n - 1] == '\r')
+	if (str_ends(text, STR("\r\n")))
+		text.n -= 2;
+	else if (str_ends(text, STR("\n")))
 		text.n--;
 	if (text.n == 0)
 		return bad(e, "its helper printed nothing");

@@ -32,6 +32,7 @@ FUZZ_LINK_log := $(BUILD)/proxy/cli/log.o $(call libs,logging)
 FUZZ_LINK_placeholder := $(call libs,credentials)
 FUZZ_LINK_blank := $(call libs,credentials)
 FUZZ_LINK_jwt := $(call libs,credentials)
+FUZZ_LINK_helper := $(call libs,credentials)
 
 .SECONDEXPANSION:
 fuzz-targets: $(FUZZ:%=$(BUILD)/fuzz/%)

@@ -152,7 +152,7 @@ def spell(rng: random.Random, alphabet: str, most: int) -> str:
 def generated(rng: random.Random, s3: bool) -> tuple[str, str, str, bytes | None, bool]:
     segment = "ab.Z9-_~%=+:@!$&'()*,; üé€/" if s3 else "ab.Z9-_~=+:@!$&'()*,;üé€/"
     raw = "/" + spell(rng, segment, 14)
-    if any(p in (".", "..") for p in raw.replace(";", "/").split("/")):
+    if any("." in p and not p.strip(". ") for p in raw.replace(";", "/").split("/")):  # some servers take ". " for "."
         raw = "/dots"
     keep = rng.choice(["/~", "/~=+:@!$&'()*,;"])
     path = awslib.urllib.parse.quote(raw, safe=keep)

@@ -425,7 +425,7 @@ def test_text_beyond_the_bound(chat):
         sent = wslib.frame(1, b"x" * 1020 + chat.fake)
         _, got = talk(chat, p, sent, 100000, len(sent))
     assert len(got) < len(sent) and chat.real not in got
-    assert chat.wait_record(since, event="request.end")["error"] == MISUSED
+    assert chat.wait_record(since, event="request.end", error=MISUSED)
 
 
 def test_a_websocket_of_another_rule(chat):
