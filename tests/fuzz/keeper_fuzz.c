@@ -5,6 +5,8 @@
  *
  * Each message of the input: a byte for the socket and the kind, two for the length, the body.
  */
+#include <strings.h>
+
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -92,6 +94,15 @@ static void check_leaf(struct str der)
 	X509_free(x);
 }
 
+/* Names come back in small letters. */
+static bool holds_value(struct str s)
+{
+	for (size_t i = 0; i + 8 <= s.n; i++)
+		if (strncasecmp(s.p + i, "value-of", 8) == 0)
+			return true;
+	return false;
+}
+
 /* q: the question, whose own words may come back in a refusal. */
 static void check(const struct core_reply *r, bool is_file, struct str q)
 {
@@ -101,8 +112,7 @@ static void check(const struct core_reply *r, bool is_file, struct str q)
 		abort(); /* nothing here is a key of tokens */
 	if (r->fd >= 0 && !is_file)
 		abort();
-	if (!memmem(q.p, q.n, "value-of", 8) &&
-	    memmem(r->body.data ? r->body.data : "", r->body.len, "value-of", 8))
+	if (!holds_value(q) && holds_value(strbuf_str(&r->body)))
 		abort();
 }
 

@@ -185,7 +185,9 @@ class Rig:
         end = time.monotonic() + seconds
         while not (got := what()):
             if time.monotonic() > end:
-                raise Finding(f"within {seconds:.0f} s did not happen: {why}")
+                s = self.current
+                state = "" if s is None or s.proc.poll() is None else f" (stile ended with {s.proc.returncode}: {s.stderr[-500:]})"
+                raise Finding(f"within {seconds:.0f} s did not happen: {why}{state}")
             time.sleep(0.003)
         return got
 
@@ -458,6 +460,23 @@ class Rig:
         self.counts, self.stacks = self.control.counts(), self.control.stacks()
 
     def traffic_once(self, fault: Fault | None) -> None:
+        try:
+            self.traffic_under(fault)
+        except Finding:
+            # Without its keeper it has neither certificates nor credentials, and ends.
+            if not fault or not self.ended_without_keeper():
+                raise
+            self.begin_anew()
+
+    def ended_without_keeper(self) -> bool:
+        s = self.current
+        end = time.monotonic() + 3
+        while s.proc.poll() is None and time.monotonic() < end:
+            time.sleep(0.01)
+        s.reader.join(2)
+        return s.proc.poll() == 1 and "without its keeper" in s.stderr and not SANITIZER_REPORT.search(s.stderr)
+
+    def traffic_under(self, fault: Fault | None) -> None:
         self.standing()
         self.control.arm(fault)
         try:
