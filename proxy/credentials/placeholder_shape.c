@@ -180,7 +180,7 @@ int placeholder_shape(const struct config_placeholder *how, struct str value, st
 		return -1;
 	}
 	/* A short value needs a longer one in its place: nothing else may be taken for it. */
-	while (out->len < LIMIT_PLACEHOLDER_BYTES &&
+	while (!out->overflowed && out->len < LIMIT_PLACEHOLDER_BYTES &&
 	       (bits < BITS_LEAST || out->len < prefix.n + RANDOM_LEAST))
 		if (add_random(out, rest, 1, &bits, e) < 0)
 			return -1;

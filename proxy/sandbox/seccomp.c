@@ -153,9 +153,15 @@ static int add_second(scmp_filter_ctx ctx)
 	int rc = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2);
 
 	for (int number = 0; number < CALLS_MAX && rc == 0; number++) {
-		char *name = seccomp_syscall_resolve_num_arch(SCMP_ARCH_NATIVE, number);
+		char *name;
 
-		rc = name ? add_call(ctx, number, name) : 0;
+		errno = 0;
+		name = seccomp_syscall_resolve_num_arch(SCMP_ARCH_NATIVE, number);
+		/* A call that is forgotten for want of memory would be refused to everybody. */
+		if (!name && errno == ENOMEM)
+			rc = -ENOMEM;
+		else
+			rc = name ? add_call(ctx, number, name) : 0;
 		free(name);
 	}
 	return rc;
