@@ -4,6 +4,7 @@
  */
 #include "tests/torture/alloc.h"
 
+#include <errno.h>
 #include <link.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -77,8 +78,11 @@ static bool fails(void *caller)
 	if (!is_tested)
 		return false;
 	n = __atomic_add_fetch(alloc_control.count, 1, __ATOMIC_SEQ_CST);
-	return alloc_control.fail_at &&
-	       (alloc_control.fail_on ? n >= alloc_control.fail_at : n == alloc_control.fail_at);
+	if (!alloc_control.fail_at ||
+	    (alloc_control.fail_on ? n < alloc_control.fail_at : n != alloc_control.fail_at))
+		return false;
+	errno = ENOMEM;
+	return true;
 }
 
 #define CALLER __builtin_return_address(0)
