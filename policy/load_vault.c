@@ -161,11 +161,14 @@ static void make_url(struct loader *l, const struct yaml_node *node, struct conf
 	if (b.len > 0 && strbuf_str(&b).p[b.len - 1] == '/')
 		b.len--;
 	strbuf_addf(&b, "/v1/%s", path);
-	if (b.overflowed || url_parse_absolute(strbuf_str(&b), &u, &e) < 0)
-		fault_add(l->f, node->line, node->col, "`path`: `%.64s`: %s", path,
-			  b.overflowed ? "it is too long" : e.text);
-	else
-		url_clear(&u);
+	if (b.overflowed)
+		err_set(&e, "it is too long");
+	else if (url_parse_absolute(strbuf_str(&b), &u, &e) == 0)
+		e.text[0] = '\0';
+	if (e.text[0])
+		fault_add(l->f, node->line, node->col, "`path`: `%.64s`: %s", path, e.text);
+	if (!b.overflowed)
+		url_clear(&u); /* in every case */
 	c->from = load_keep(l, strbuf_str(&b));
 	strbuf_clear(&b);
 }
