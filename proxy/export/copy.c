@@ -31,15 +31,42 @@ bool copy_interrupted(void)
 }
 
 /* Each segment of path is looked up below root, on its file system, through no link. */
-static int open_below(int root, const char *path)
+static int open_below(int root, const char *path, uint64_t flags)
 {
 	const struct open_how how = {
-		.flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
+		.flags = flags | O_NOFOLLOW | O_CLOEXEC,
 		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS |
 			   RESOLVE_NO_XDEV,
 	};
 
 	return (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
+}
+
+/* Is path, looked up anew, the one name of the file that st tells of? A file outside whose second
+ * name was here when it was opened, and gone when its names were counted, has one too. Asked more
+ * than once, as a name may come back as fast as it goes. */
+static bool is_only_name(int root, const char *path, const struct stat *st)
+{
+	char folder[LIMIT_EXPORT_PATH + 1] = ".";
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	bool is = true;
+	int fd;
+
+	if (slash) {
+		memcpy(folder, path, (size_t)(slash - path));
+		folder[slash - path] = '\0';
+	}
+	fd = open_below(root, folder, O_PATH | O_DIRECTORY);
+	if (fd < 0)
+		return false;
+	for (int i = 0; i < 3 && is; i++) {
+		struct stat now = {0};
+
+		is = fstatat(fd, name, &now, AT_SYMLINK_NOFOLLOW) == 0 && now.st_nlink == 1 &&
+		     now.st_dev == st->st_dev && now.st_ino == st->st_ino;
+	}
+	close(fd);
+	return is;
 }
 
 /* 0, or 1: not to leave. */
@@ -159,7 +186,7 @@ static int copy_opened(int in, int out, const struct stat *st, struct copied *re
 int copy_file(int from_root, int to_root, const char *path, uint64_t bytes_max, struct copied *ret,
 	      struct export_faults *f, struct err *e)
 {
-	int in = open_below(from_root, path), out = -1, r;
+	int in = open_below(from_root, path, O_RDONLY | O_NONBLOCK | O_NOCTTY), out = -1, r;
 	struct stat st;
 
 	if (in < 0) {
@@ -167,6 +194,10 @@ int copy_file(int from_root, int to_root, const char *path, uint64_t bytes_max, 
 		return 1;
 	}
 	r = judge(in, path, bytes_max, &st, f);
+	if (r == 0 && !is_only_name(from_root, path, &st)) {
+		export_fault(f, path, "is not what it was a moment ago");
+		r = 1;
+	}
 	if (r == 0)
 		r = make_folders(to_root, path, e);
 	if (r == 0) {
@@ -177,6 +208,8 @@ int copy_file(int from_root, int to_root, const char *path, uint64_t bytes_max, 
 	}
 	if (r == 0) {
 		r = copy_opened(in, out, &st, ret, e);
+		if (r == 0 && !is_only_name(from_root, path, &st))
+			r = 1;
 		if (r == 1)
 			export_fault(f, path, "changed while it was copied");
 	}

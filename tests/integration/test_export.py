@@ -275,6 +275,7 @@ def test_a_tree_that_changes(binary, work):
             spare.rename(at)
             spare.write_text("plain")
             spare.rename(at)
+            time.sleep(0.003)  # long enough for an export now and then
 
     t = threading.Thread(target=swap)
     t.start()
