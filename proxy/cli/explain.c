@@ -7,8 +7,18 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "logging/log.h"
 #include "logging/record.h"
 #include "proxy/cli/cli.h"
+
+/* Something could not be printed for want of memory; then the answer is none. */
+static bool cut_short;
+
+static void done_with(struct strbuf *b)
+{
+	cut_short |= b->overflowed;
+	strbuf_clear(b);
+}
 
 static void print_targets(const struct rule *r)
 {
@@ -18,7 +28,7 @@ static void print_targets(const struct rule *r)
 		strbuf_init(&b, 65536);
 		target_add(&r->targets[i], &b);
 		(void)printf("%s%s", i ? ", " : "", strbuf_cstr(&b));
-		strbuf_clear(&b);
+		done_with(&b);
 	}
 }
 
@@ -36,7 +46,7 @@ static void print_rule(const char *what, const struct rule *r)
 	for (size_t i = 0; i < r->methods_n; i++)
 		(void)printf("%s%s", i ? ", " : " methods ", r->methods[i]);
 	(void)printf("\n");
-	strbuf_clear(&at);
+	done_with(&at);
 }
 
 static void print_placeholder(const struct config_placeholder *p)
@@ -206,7 +216,7 @@ static void explain_denied(const struct policy *p, const struct policy_request *
 	} else {
 		(void)printf("%-10s no rule speaks of %s\n", "nearest", q->host->text);
 	}
-	strbuf_clear(&why);
+	done_with(&why);
 }
 
 static void print_url(const char *method, const struct url *u)
@@ -227,8 +237,8 @@ static void print_url(const char *method, const struct url *u)
 	strbuf_addc(&safe, ' ');
 	strbuf_add_printable(&safe, strbuf_str(&b));
 	(void)printf("%-10s %s\n", "request", strbuf_cstr(&safe));
-	strbuf_clear(&b);
-	strbuf_clear(&safe);
+	done_with(&b);
+	done_with(&safe);
 }
 
 static int explain_request(const struct config *c, const struct policy *p, const char *method,
@@ -319,5 +329,9 @@ int cmd_explain(int argc, char **argv)
 	else
 		code = explain_request(c, p, argv[optind], argv[optind + 1]);
 	config_unref(c);
+	if (cut_short) {
+		log_error("out of memory: what was printed is not whole");
+		return 1;
+	}
 	return code;
 }
