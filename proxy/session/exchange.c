@@ -45,7 +45,7 @@ void exchange_arm(struct exchange *x, uint64_t ms)
 #define TO(s) (1u << EXCHANGE_##s)
 
 /* The only assignment to the state: which move is legal, and the timer of each state. */
-static void exchange_goto(struct exchange *x, enum exchange_state to)
+void exchange_goto(struct exchange *x, enum exchange_state to)
 {
 	static const unsigned legal[] = {
 		[EXCHANGE_DECIDE] = TO(HOLD) | TO(RESOLVE) | TO(RECORD) | TO(REFUSE) | TO(DONE),
@@ -149,7 +149,7 @@ static uint64_t record_last(struct exchange *x)
 /* ---- the end ---- */
 
 /* A real value may stand in it. */
-static void forget_sent(struct exchange *x)
+void exchange_forget_sent(struct exchange *x)
 {
 	if (x->swaps_body)
 		strbuf_wipe(&x->sent);
@@ -167,7 +167,7 @@ static void free_exchange(void *obj)
 	exchange_redact_free(x);
 	exchange_sign_end(x);
 	strbuf_clear(&x->same);
-	forget_sent(x);
+	exchange_forget_sent(x);
 	exchange_search_clear(x);
 	free(x->pool_key);
 	if (!HAS_ADDRESS_SANITIZER && x->worker->spares_n < SPARES_MAX) {
@@ -568,234 +568,6 @@ static bool begin(struct exchange *x)
 	return true;
 }
 
-/* Only HTTP/2 can say that a request was not looked at, and only before it says anything else of
- * it. */
-static bool may_be_refused(const struct exchange *x)
-{
-	return x->state == EXCHANGE_ANSWER && !x->retried && x->interims == 0 &&
-	       str_eq(x->up_tls_alpn, STR("h2"));
-}
-
-static void send_body(void *arg, struct str data)
-{
-	struct exchange *x = arg;
-	bool all = x->sent.len == x->bytes_out;
-
-	bool last = x->request->body == BODY_LENGTH && x->bytes_out + data.n >= x->request->length;
-
-	if (x->signing && exchange_check_signed(x, data, last) < 0)
-		return;
-	upstream_send_body(x->up, data);
-	x->bytes_out += data.n;
-	if (!all || !may_be_refused(x))
-		return;
-	strbuf_add(&x->sent, data);
-	if (x->sent.overflowed)
-		forget_sent(x);
-}
-
-static void sink_request(void *arg, struct str data)
-{
-	struct exchange *x = arg;
-
-	if (x->search || x->ws)
-		exchange_search(x, data, send_body);
-	else
-		send_body(x, data);
-}
-
-/* In a second attempt: what the first one has taken of the client's body. False: there is more. */
-static bool send_again(struct exchange *x)
-{
-	struct str rest = str_skip(strbuf_str(&x->sent), x->resent);
-	struct str now = str_head(rest, x->retried ? upstream_room(x->up) : 0);
-
-	if (now.n > 0)
-		upstream_send_body(x->up, now);
-	x->resent += now.n;
-	return !x->retried || now.n == rest.n;
-}
-
-/* Some servers merge trailers into the fields: what the rule does not let the client bring there
- * could come here. */
-static const struct fields *trailers_of(struct exchange *x)
-{
-	return x->rule->client == RULE_CLIENT_PASS && !x->injected ? x->down->ops->trailers(x->down)
-								   : NULL;
-}
-
-/* All of it has come. -1: what comes last may not go out; x->error says why. */
-static int end_body(struct exchange *x)
-{
-	exchange_search_flush(x, send_body);
-	if (x->state == EXCHANGE_RELAY)
-		return 0;
-	if (x->signing && exchange_check_signed(x, STR_NONE, true) < 0)
-		return -1;
-	return exchange_check_trailers(x, trailers_of(x), &x->error);
-}
-
-/* The request's body, as far as both sides allow. -1: the exchange has ended. */
-int exchange_pump_request(struct exchange *x)
-{
-	struct err e = ERR_INIT;
-	uint64_t before = x->bytes_out;
-	bool done = false;
-
-	if (!x->request_done && send_again(x)) {
-		size_t room = exchange_search_room(x, upstream_room(x->up));
-
-		if (exchange_pull_client(x, room, sink_request, &done, &e) < 0) {
-			exchange_fail_with(x, &e);
-			return -1;
-		}
-		if (x->misused || (done && end_body(x) < 0)) {
-			exchange_fail(x);
-			return -1;
-		}
-		if (done) {
-			x->request_done = true;
-			if (x->state == EXCHANGE_RELAY) {
-				exchange_relay_client_ended(x);
-				return 0;
-			}
-			upstream_send_end(x->up, trailers_of(x));
-			if (x->state == EXCHANGE_ANSWER)
-				exchange_arm(x, exchange_limits(x)->first_byte_ms);
-		}
-	}
-	upstream_flush(x->up);
-	if (x->bytes_out != before && !x->request_done)
-		exchange_arm(x, exchange_limits(x)->body_idle_ms);
-	return 0;
-}
-
-/* RFC 9110 section 9.2.2: only what is idempotent is sent twice, and only when the origin closed a
- * kept connection before it said anything and none of a body is gone; or, whatever it is, what the
- * origin says it did not look at (RFC 9113 section 8.7), if all of its body so far is still here.
- */
-static bool may_retry(const struct exchange *x, const struct err *e)
-{
-	if (e->reason != REASON_UPSTREAM_CLOSED || x->retried || x->interims > 0)
-		return false;
-	if (upstream_unprocessed(x->up))
-		return x->bytes_out == x->sent.len;
-	return x->bytes_out == 0 && upstream_reused(x->up) && !upstream_answered(x->up) &&
-	       x->request->body == BODY_NONE && method_is_idempotent(x->request->method);
-}
-
-static void retry(struct exchange *x)
-{
-	x->retried = true;
-	x->refused = upstream_unprocessed(x->up);
-	x->seat = (struct share_seat){0}; /* it neither dials nor waits now */
-	/* An origin whose HTTP/2 takes no WebSocket takes it in HTTP/1.1. */
-	x->h1_only = x->request->websocket;
-	upstream_close(x->up);
-	x->up = NULL;
-	x->request_done = false;
-	exchange_goto(x, EXCHANGE_RESOLVE);
-}
-
-/* One interim head. -1: it may not be passed on. */
-static int interim(struct exchange *x, const struct response *r, struct err *e)
-{
-	if (r->status == 101)
-		return err_reason(e, REASON_UPSTREAM_MALFORMED,
-				  "101 to a request that asked for no upgrade");
-	if (++x->interims > LIMIT_INTERIM_RESPONSES)
-		return err_reason(e, REASON_UPSTREAM_MALFORMED, "more than %d interim answers",
-				  LIMIT_INTERIM_RESPONSES);
-	if (r->status == 100) {
-		/* Told on once, and only to a client that waits for it. */
-		if (x->request->expect_continue && !x->continued)
-			x->down->ops->send_continue(x->down);
-		x->continued = true;
-		if (!x->request_done)
-			exchange_arm(x, exchange_limits(x)->body_idle_ms);
-		return 0;
-	}
-	if (x->down->ops->send_head(x->down, r, false, e) < 0)
-		return -1;
-	x->down->ops->flush(x->down); /* a hint is worth something only before the answer */
-	return 0;
-}
-
-/* Heads until the final one. 1: it came; 0: not yet; -1: the exchange has ended; 2: start over. */
-static int read_heads(struct exchange *x)
-{
-	for (;;) {
-		struct response r;
-		struct err e = ERR_INIT;
-		int got = upstream_read_head(x->up, &r, &e);
-
-		if (got == 0)
-			return 0;
-		if (got < 0 && may_retry(x, &e)) {
-			retry(x);
-			return 2;
-		}
-		if (got > 0 && !x->retried)
-			forget_sent(x);
-		if (got > 0 && x->ms.first_byte_us == RECORD_MS_NONE)
-			x->ms.first_byte_us = loop_clock_us(x->worker->loop) - x->sent_us;
-		if (got > 0 && exchange_redact_head(x, &r, &e) < 0) {
-			response_clear(&r);
-			exchange_fail_with(x, &e);
-			return -1;
-		}
-		if (got > 0 && r.status == 101 && x->request->websocket) {
-			got = exchange_relay_begin(x, &r, &e) == 0 ? 1 : -1;
-			response_clear(&r);
-		} else if (got > 0 && r.status < 200) {
-			got = interim(x, &r, &e);
-			response_clear(&r);
-			if (got == 0)
-				continue;
-			got = -1;
-		} else if (got > 0) {
-			got = websocket_check_refusal(x->request, &r, &e);
-			if (got == 0)
-				got = x->down->ops->send_head(x->down, &r, !x->request_done, &e);
-			x->status = r.status;
-			x->answer_begun = got == 0;
-			response_clear(&r);
-			got = got == 0 ? 1 : -1;
-		}
-		if (got < 0) {
-			exchange_fail_with(x, &e);
-			return -1;
-		}
-		return 1;
-	}
-}
-
-/* The answer's body. True: the exchange has ended. */
-static bool pump_answer(struct exchange *x)
-{
-	struct err e = ERR_INIT;
-	uint64_t before = x->bytes_in + x->bytes_down;
-	const struct fields *trailers = NULL;
-	bool done = false;
-
-	if (exchange_redact_pull(x, &done, &e) < 0 ||
-	    (done && !(trailers = exchange_redact_trailers(x, &e)))) {
-		x->down->ops->flush(x->down);
-		exchange_fail_with(x, &e);
-		return true;
-	}
-	if (done) {
-		x->down->ops->send_end(x->down, trailers);
-		x->down->ops->flush(x->down);
-		exchange_finish(x, EXCHANGE_WHOLE);
-		return true;
-	}
-	x->down->ops->flush(x->down);
-	if (x->bytes_in + x->bytes_down != before)
-		exchange_arm(x, exchange_limits(x)->body_idle_ms);
-	return false;
-}
-
 /* ---- the driver ---- */
 
 /* One step. True: another may be possible. */
@@ -829,14 +601,14 @@ static bool step(struct exchange *x)
 
 		if (exchange_pump_request(x) < 0)
 			return false;
-		got = read_heads(x);
+		got = exchange_read_heads(x);
 		if (got == 1)
 			exchange_goto(x, x->relayed ? EXCHANGE_RELAY : EXCHANGE_BODY);
 		return got > 0;
 	}
 	case EXCHANGE_BODY:
 		if (exchange_pump_request(x) == 0)
-			(void)pump_answer(x);
+			(void)exchange_pump_answer(x);
 		return false;
 	case EXCHANGE_RELAY: exchange_relay_drive(x); return false;
 	case EXCHANGE_REFUSE:

@@ -1,7 +1,9 @@
 /*
- * The exchange's inside, shared by exchange.c (a request, from head to record), exchange_decide.c
- * (its first state), exchange_sign.c (one that is signed), exchange_redact.c (what its answer must
- * not hold) and exchange_relay.c (the WebSocket that one may become). Nobody else includes it.
+ * The exchange's inside, shared by exchange.c (a request, from head to record) and, in the order in
+ * which a request passes them: exchange_decide.c (its first state), exchange_swap.c (placeholders
+ * in it), exchange_sign.c (one that is signed), exchange_send.c (its body), exchange_answer.c (what
+ * the origin says), exchange_redact.c (what the answer must not hold) and exchange_relay.c (the
+ * WebSocket that one may become). Nobody else includes it.
  */
 #ifndef STILE_PROXY_SESSION_EXCHANGE_INTERNAL_H
 #define STILE_PROXY_SESSION_EXCHANGE_INTERNAL_H
@@ -108,8 +110,19 @@ void exchange_fail(struct exchange *x);
 void exchange_fail_with(struct exchange *x, const struct err *e);
 /* The one exit. */
 void exchange_finish(struct exchange *x, enum exchange_outcome how);
+/* The only assignment to the state. */
+void exchange_goto(struct exchange *x, enum exchange_state to);
+void exchange_forget_sent(struct exchange *x); /* it will not be sent again */
+
+/* exchange_send.c */
 /* What the client sends, as far as both sides allow. -1: the exchange has ended. */
 int exchange_pump_request(struct exchange *x);
+
+/* exchange_answer.c */
+/* Heads until the final one. 1: it came; 0: not yet; -1: the exchange has ended; 2: start over. */
+int exchange_read_heads(struct exchange *x);
+/* The answer's body. True: the exchange has ended. */
+bool exchange_pump_answer(struct exchange *x);
 
 /* exchange_redact.c */
 /* s was added to the request: from here on the answer is searched for it. Asks the origin for an
