@@ -107,7 +107,13 @@ static int add_claim(struct loader *l, const struct yaml_node *node, const char 
 	return rc;
 }
 
-static char *read_claims(struct loader *l, const struct yaml_node *node, const char *what)
+/* One entry, under `of` in messages; -1: it is at fault. */
+typedef int entry_fn(struct loader *l, const struct yaml_node *key, const struct yaml_node *value,
+		     const char *of, struct json *j);
+
+/* A map as JSON, or with `braces` off as what stands within an object's. NULL: at fault. */
+static char *read_map(struct loader *l, const struct yaml_node *node, const char *what,
+		      const char *example, const char *noun, bool braces, entry_fn *entry)
 {
 	struct strbuf text;
 	struct json j;
@@ -116,34 +122,25 @@ static char *read_claims(struct loader *l, const struct yaml_node *node, const c
 
 	if (node->kind != YAML_MAP || node->n == 0) {
 		if (!l->partial)
-			fault_add(l->f, node->line, node->col,
-				  "%s must be a map of claims (such as {iss: stile})", what);
+			fault_add(l->f, node->line, node->col, "%s must be a map (such as %s)",
+				  what, example);
 		return NULL;
 	}
 	strbuf_init(&text, LIMIT_CLAIMS_BYTES);
 	json_init(&j, &text);
+	if (braces)
+		json_open(&j, '{');
 	for (size_t i = 0; i < node->n; i++) {
 		const struct yaml_node *key = node->v[2 * i];
 		char of[96];
 		struct strbuf b;
 
 		strbuf_init_fixed(&b, of, sizeof(of));
-		strbuf_addf(&b, "the claim `%.*s`", SHOW(key->text));
-		if (is_made(key->text) || has_unknown_placeholder(key->text) ||
-		    memchr(key->text.p, '{', key->text.n) ||
-		    memchr(key->text.p, '\0', key->text.n)) {
-			fault_add(l->f, key->line, key->col,
-				  is_made(key->text)
-					  ? "%s is made anew each time (remove it; `ttl` on the "
-					    "credential says how long a token holds)"
-					  : "%s: a name holds no { and no NUL",
-				  of);
-			rc = -1;
-			continue;
-		}
-		json_key(&j, key->text.p);
-		rc |= add_claim(l, node->v[2 * i + 1], of, &j);
+		strbuf_addf(&b, "the %s `%.*s`", noun, SHOW(key->text));
+		rc |= entry(l, key, node->v[2 * i + 1], of, &j);
 	}
+	if (braces)
+		json_close(&j, '}');
 	if (rc == 0 && text.overflowed)
 		fault_add(l->f, node->line, node->col, "%s are more than %d bytes", what,
 			  LIMIT_CLAIMS_BYTES);
@@ -151,6 +148,27 @@ static char *read_claims(struct loader *l, const struct yaml_node *node, const c
 		done = strbuf_take(&text);
 	strbuf_clear(&text);
 	return done;
+}
+
+static int claim_entry(struct loader *l, const struct yaml_node *key, const struct yaml_node *value,
+		       const char *of, struct json *j)
+{
+	if (is_made(key->text) || has_unknown_placeholder(key->text) ||
+	    memchr(key->text.p, '{', key->text.n) || memchr(key->text.p, '\0', key->text.n)) {
+		fault_add(l->f, key->line, key->col,
+			  is_made(key->text) ? "%s is made anew each time (remove it; `ttl` on the "
+					       "credential says how long a token holds)"
+					     : "%s: a name holds no { and no NUL",
+			  of);
+		return -1;
+	}
+	json_key(j, key->text.p);
+	return add_claim(l, value, of, j);
+}
+
+static char *read_claims(struct loader *l, const struct yaml_node *node, const char *what)
+{
+	return read_map(l, node, what, "{iss: stile}", "claim", false, claim_entry);
 }
 
 /* ---- jwt ---- */
@@ -177,47 +195,23 @@ const struct source_kind kind_jwt = {
 
 /* ---- github_app ---- */
 
+static int permission_entry(struct loader *l, const struct yaml_node *key,
+			    const struct yaml_node *value, const char *of, struct json *j)
+{
+	static const char *const levels[] = {"read", "write", "admin"};
+	size_t level;
+
+	if (load_name(l, key, "the permission", key->text) < 0 ||
+	    load_word(l, value, of, levels, ARRAY_LEN(levels), &level) < 0)
+		return -1;
+	json_kv_str(j, key->text.p, str_from_c(levels[level]));
+	return 0;
+}
+
 /* {contents: read, ...}: a token may do no more than this. */
 static char *read_permissions(struct loader *l, const struct yaml_node *node, const char *what)
 {
-	static const char *const levels[] = {"read", "write", "admin"};
-	struct strbuf text;
-	struct json j;
-	char *done = NULL;
-	int rc = 0;
-
-	if (node->kind != YAML_MAP || node->n == 0) {
-		if (!l->partial)
-			fault_add(l->f, node->line, node->col,
-				  "%s must be a map (such as {contents: read})", what);
-		return NULL;
-	}
-	strbuf_init(&text, LIMIT_CLAIMS_BYTES);
-	json_init(&j, &text);
-	json_open(&j, '{');
-	for (size_t i = 0; i < node->n; i++) {
-		const struct yaml_node *key = node->v[2 * i];
-		char of[96];
-		struct strbuf b;
-		size_t level;
-
-		strbuf_init_fixed(&b, of, sizeof(of));
-		strbuf_addf(&b, "the permission `%.*s`", SHOW(key->text));
-		if (load_name(l, key, "the permission", key->text) < 0 ||
-		    load_word(l, node->v[2 * i + 1], of, levels, ARRAY_LEN(levels), &level) < 0) {
-			rc = -1;
-			continue;
-		}
-		json_kv_str(&j, key->text.p, str_from_c(levels[level]));
-	}
-	json_close(&j, '}');
-	if (rc == 0 && text.overflowed)
-		fault_add(l->f, node->line, node->col, "%s are more than %d bytes", what,
-			  LIMIT_CLAIMS_BYTES);
-	if (rc == 0)
-		done = strbuf_take(&text);
-	strbuf_clear(&text);
-	return done;
+	return read_map(l, node, what, "{contents: read}", "permission", true, permission_entry);
 }
 
 static void check_github_app(struct loader *l, const struct yaml_node *node,

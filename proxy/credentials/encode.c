@@ -88,3 +88,12 @@ void encode_percent(struct strbuf *out, struct str s)
 		strbuf_addc(out, digits[c & 15]);
 	}
 }
+
+void encode_form_pair(struct strbuf *out, const char *key, struct str value)
+{
+	if (out->len > 0)
+		strbuf_addc(out, '&');
+	strbuf_adds(out, key);
+	strbuf_addc(out, '=');
+	encode_percent(out, value);
+}

@@ -15,5 +15,7 @@ void encode_base64url(struct strbuf *out, struct str s);
 int decode_base64url(struct str s, struct strbuf *out) ATTR_NODISCARD;
 /* All but unreserved characters (RFC 3986 section 2.3) escaped. */
 void encode_percent(struct strbuf *out, struct str s);
+/* One more pair of application/x-www-form-urlencoded; key is written as it is. */
+void encode_form_pair(struct strbuf *out, const char *key, struct str value);
 
 #endif

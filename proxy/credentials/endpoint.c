@@ -70,3 +70,17 @@ int endpoint_refused(const struct fetch_answer *a, const struct endpoint_hint *h
 	return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "its endpoint answers %u%s%s%s",
 			  a->status, hint ? " (" : "", hint ? hint : "", hint ? ")" : "");
 }
+
+void endpoint_answered(const struct source_setting *s, const struct fetch_answer *a,
+		       const struct err *why, endpoint_read_fn *read, void *self)
+{
+	struct secret *value = NULL;
+	struct err e = ERR_INIT;
+	int64_t life_us = 0;
+
+	if (!a)
+		e = *why;
+	else if (read(self, a, &value, &life_us, &e) < 0)
+		value = NULL;
+	s->on_result(s->arg, value, life_us, &e);
+}

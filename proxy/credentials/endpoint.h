@@ -33,6 +33,14 @@ typedef void endpoint_done_fn(void *arg, const struct fetch_answer *a, const str
 int endpoint_ask(const struct endpoint_question *q, endpoint_done_fn *done, void *arg,
 		 struct fetch **ret, struct err *e) ATTR_NODISCARD;
 
+/* How a source reads what came: the value and its life, or why there is none. */
+typedef int endpoint_read_fn(void *self, const struct fetch_answer *a, struct secret **ret,
+			     int64_t *ret_life_us, struct err *e);
+/* The end of a question whose answer holds the value: read by `read`, or why there is no answer,
+ * given to the source's on_result. */
+void endpoint_answered(const struct source_setting *s, const struct fetch_answer *a,
+		       const struct err *why, endpoint_read_fn *read, void *self);
+
 /* For people: the status, and the first of hints that is for it. Returns -1. */
 struct endpoint_hint {
 	unsigned status; /* 0: ends the list */

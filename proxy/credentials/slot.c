@@ -249,44 +249,37 @@ static void say_why(const struct slot *s, char *why, size_t size)
 	snprintf(why, size, "%s", text);
 }
 
-int slot_get(struct slot *s, struct secret **ret, struct err *e)
+/* The one that is asked for; the other is NULL. Counts a use where it is there. */
+static int take(struct slot *s, struct secret **ret_value, struct client_cert **ret_cert,
+		struct err *e)
 {
-	struct secret *found = NULL;
 	char why[ERR_TEXT_MAX];
+	bool found;
 
 	pthread_mutex_lock(&s->lock);
-	if (s->current && !has_ended(s)) {
-		found = secret_ref(s->current);
+	found = (ret_cert ? s->cert != NULL : s->current != NULL) && !has_ended(s);
+	if (!found) {
+		say_why(s, why, sizeof(why));
+	} else {
+		if (ret_cert)
+			*ret_cert = client_cert_ref(s->cert);
+		if (ret_value)
+			*ret_value = secret_ref(s->current);
 		s->uses++;
 		s->used_us = clock_us();
-	} else {
-		say_why(s, why, sizeof(why));
 	}
 	pthread_mutex_unlock(&s->lock);
-	if (!found)
-		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "%s", why);
-	*ret = found;
-	return 0;
+	return found ? 0 : err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "%s", why);
+}
+
+int slot_get(struct slot *s, struct secret **ret, struct err *e)
+{
+	return take(s, ret, NULL, e);
 }
 
 int slot_get_cert(struct slot *s, struct client_cert **ret, struct err *e)
 {
-	struct client_cert *found = NULL;
-	char why[ERR_TEXT_MAX];
-
-	pthread_mutex_lock(&s->lock);
-	if (s->cert && !has_ended(s)) {
-		found = client_cert_ref(s->cert);
-		s->uses++;
-		s->used_us = clock_us();
-	} else {
-		say_why(s, why, sizeof(why));
-	}
-	pthread_mutex_unlock(&s->lock);
-	if (!found)
-		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "%s", why);
-	*ret = found;
-	return 0;
+	return take(s, NULL, ret, e);
 }
 
 void slot_read(struct slot *s, struct slot_state *ret)

@@ -9,6 +9,7 @@
 
 #include "logging/limits.h"
 #include "proxy/credentials/encode.h"
+#include "proxy/credentials/endpoint.h"
 #include "proxy/credentials/fetch.h"
 #include "proxy/credentials/profile.h"
 #include "proxy/credentials/secret.h"
@@ -102,30 +103,22 @@ static int tell_later(struct aws *a, struct secret *value)
 
 /* ---- the token service ---- */
 
-static void add_pair(struct strbuf *b, const char *key, struct str value)
-{
-	if (b->len > 0)
-		strbuf_addc(b, '&');
-	strbuf_adds(b, key);
-	strbuf_addc(b, '=');
-	encode_percent(b, value);
-}
-
 static void add_text(const struct aws *a, struct strbuf *b, const char *key,
 		     enum config_param_key param, const char *otherwise)
 {
 	const char *text = text_of(a, param) ? text_of(a, param) : otherwise;
 
 	if (text)
-		add_pair(b, key, str_from_c(text));
+		encode_form_pair(b, key, str_from_c(text));
 }
 
 static int write_question(const struct aws *a, bool web, struct strbuf *body, struct err *e)
 {
 	struct secret *token = NULL;
 
-	add_pair(body, "Action", web ? STR("AssumeRoleWithWebIdentity") : STR("AssumeRole"));
-	add_pair(body, "Version", STR("2011-06-15"));
+	encode_form_pair(body, "Action",
+			 web ? STR("AssumeRoleWithWebIdentity") : STR("AssumeRole"));
+	encode_form_pair(body, "Version", STR("2011-06-15"));
 	add_text(a, body, "RoleArn", PARAM_ROLE_ARN, NULL);
 	add_text(a, body, "RoleSessionName", PARAM_SESSION_NAME, "stile");
 	add_text(a, body, "DurationSeconds", PARAM_DURATION, NULL);
@@ -137,7 +130,7 @@ static int write_question(const struct aws *a, bool web, struct strbuf *body, st
 	if (source_param_secret(a->s.c, PARAM_WEB_IDENTITY_TOKEN, "web_identity_token", &token, e) <
 	    0)
 		return -1;
-	add_pair(body, "WebIdentityToken", secret_value(token));
+	encode_form_pair(body, "WebIdentityToken", secret_value(token));
 	secret_unref(token);
 	return 0;
 }
@@ -181,9 +174,10 @@ static int sign(const struct aws *a, const struct secret *base, const struct url
 	return rc;
 }
 
-static int read_role(const struct fetch_answer *answer, struct secret **ret, int64_t *ret_life_us,
-		     struct err *e)
+static int read_role(void *self, const struct fetch_answer *answer, struct secret **ret,
+		     int64_t *ret_life_us, struct err *e)
 {
+	(void)self;
 	return answer->status == 200 ? sts_read(answer->body, ret, ret_life_us, e)
 				     : sts_read_error(answer->body, answer->status, e);
 }
@@ -191,16 +185,9 @@ static int read_role(const struct fetch_answer *answer, struct secret **ret, int
 static void on_role(void *arg, const struct fetch_answer *answer, const struct err *why)
 {
 	struct aws *a = arg;
-	struct secret *value = NULL;
-	struct err e = ERR_INIT;
-	int64_t life_us = 0;
 
 	a->fetch = NULL;
-	if (!answer)
-		e = *why;
-	else if (read_role(answer, &value, &life_us, &e) < 0)
-		value = NULL;
-	a->s.on_result(a->s.arg, value, life_us, &e);
+	endpoint_answered(&a->s, answer, why, read_role, a);
 }
 
 /* base: NULL for a web identity, whose token says who asks. */

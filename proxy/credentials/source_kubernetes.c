@@ -57,9 +57,10 @@ int source_kubernetes_read(const struct config_credential *c, struct source_mark
 
 /* ---- TokenRequest ---- */
 
-static int read_answer(const struct kubernetes *k, const struct fetch_answer *a,
-		       struct secret **ret, int64_t *ret_life_us, struct err *e)
+static int read_answer(void *self, const struct fetch_answer *a, struct secret **ret,
+		       int64_t *ret_life_us, struct err *e)
 {
+	const struct kubernetes *k = self;
 	static const struct endpoint_hint hints[] = {
 		{401, "the cluster does not take the token that was shown"},
 		{403, "that account may not make tokens of the other one"},
@@ -91,16 +92,9 @@ static int read_answer(const struct kubernetes *k, const struct fetch_answer *a,
 static void on_answer(void *arg, const struct fetch_answer *a, const struct err *why)
 {
 	struct kubernetes *k = arg;
-	struct secret *value = NULL;
-	struct err e = ERR_INIT;
-	int64_t life_us = 0;
 
 	k->fetch = NULL;
-	if (!a)
-		e = *why;
-	else if (read_answer(k, a, &value, &life_us, &e) < 0)
-		value = NULL;
-	k->s.on_result(k->s.arg, value, life_us, &e);
+	endpoint_answered(&k->s, a, why, read_answer, k);
 }
 
 /* The cluster's CA is read each time, since clusters change theirs. Its path is not for clients. */

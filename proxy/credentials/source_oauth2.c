@@ -9,6 +9,7 @@
 
 #include "logging/limits.h"
 #include "proxy/credentials/encode.h"
+#include "proxy/credentials/endpoint.h"
 #include "proxy/credentials/fetch.h"
 #include "proxy/credentials/secret.h"
 #include "proxy/credentials/source.h"
@@ -27,22 +28,13 @@ struct oauth2 {
 
 /* ---- the question ---- */
 
-static void add_pair(struct strbuf *b, const char *key, struct str value)
-{
-	if (b->len > 0)
-		strbuf_addc(b, '&');
-	strbuf_adds(b, key);
-	strbuf_addc(b, '=');
-	encode_percent(b, value);
-}
-
 static void add_text(const struct oauth2 *o, struct strbuf *b, const char *key,
 		     enum config_param_key param)
 {
 	const char *text = config_param_text(o->s.c, param);
 
 	if (text)
-		add_pair(b, key, str_from_c(text));
+		encode_form_pair(b, key, str_from_c(text));
 }
 
 static int add_secret(const struct oauth2 *o, struct strbuf *b, const char *key,
@@ -52,7 +44,7 @@ static int add_secret(const struct oauth2 *o, struct strbuf *b, const char *key,
 
 	if (source_param_secret(o->s.c, param, key, &v, e) < 0)
 		return -1;
-	add_pair(b, key, secret_value(v));
+	encode_form_pair(b, key, secret_value(v));
 	secret_unref(v);
 	return 0;
 }
@@ -67,24 +59,27 @@ static bool grant_is(const struct oauth2 *o, const char *grant)
 static int add_grant(const struct oauth2 *o, struct strbuf *b, struct err *e)
 {
 	if (grant_is(o, "refresh_token")) {
-		add_pair(b, "grant_type", STR("refresh_token"));
+		encode_form_pair(b, "grant_type", STR("refresh_token"));
 		if (!o->rotated)
 			return add_secret(o, b, "refresh_token", PARAM_REFRESH_TOKEN, e);
-		add_pair(b, "refresh_token", secret_value(o->rotated));
+		encode_form_pair(b, "refresh_token", secret_value(o->rotated));
 		return 0;
 	}
 	if (grant_is(o, "token_exchange")) {
 		const char *type = config_param_text(o->s.c, PARAM_SUBJECT_TOKEN_TYPE);
 
-		add_pair(b, "grant_type", STR("urn:ietf:params:oauth:grant-type:token-exchange"));
-		add_pair(b, "subject_token_type", str_from_c(type ? type : TYPE_ACCESS_TOKEN));
+		encode_form_pair(b, "grant_type",
+				 STR("urn:ietf:params:oauth:grant-type:token-exchange"));
+		encode_form_pair(b, "subject_token_type",
+				 str_from_c(type ? type : TYPE_ACCESS_TOKEN));
 		return add_secret(o, b, "subject_token", PARAM_SUBJECT_TOKEN, e);
 	}
 	if (grant_is(o, "jwt_bearer")) {
-		add_pair(b, "grant_type", STR("urn:ietf:params:oauth:grant-type:jwt-bearer"));
+		encode_form_pair(b, "grant_type",
+				 STR("urn:ietf:params:oauth:grant-type:jwt-bearer"));
 		return add_secret(o, b, "assertion", PARAM_ASSERTION, e);
 	}
-	add_pair(b, "grant_type", STR("client_credentials"));
+	encode_form_pair(b, "grant_type", STR("client_credentials"));
 	return 0;
 }
 
@@ -113,14 +108,14 @@ static int add_client(const struct oauth2 *o, struct strbuf *body, struct strbuf
 	if (!id)
 		return 0;
 	if (!config_param(o->s.c, PARAM_CLIENT_SECRET)) {
-		add_pair(body, "client_id", str_from_c(id));
+		encode_form_pair(body, "client_id", str_from_c(id));
 		return 0;
 	}
 	if (source_param_secret(o->s.c, PARAM_CLIENT_SECRET, "client_secret", &secret, e) < 0)
 		return -1;
 	if (how && strcmp(how, "post") == 0) {
-		add_pair(body, "client_id", str_from_c(id));
-		add_pair(body, "client_secret", secret_value(secret));
+		encode_form_pair(body, "client_id", str_from_c(id));
+		encode_form_pair(body, "client_secret", secret_value(secret));
 	} else {
 		add_basic(authorization, str_from_c(id), secret_value(secret));
 	}
@@ -146,9 +141,10 @@ static int read_refusal(const struct fetch_answer *a, struct err *e)
 }
 
 /* RFC 6749 section 5.1. */
-static int read_token(struct oauth2 *o, const struct fetch_answer *a, struct secret **ret,
+static int read_token(void *self, const struct fetch_answer *a, struct secret **ret,
 		      int64_t *ret_life_us, struct err *e)
 {
+	struct oauth2 *o = self;
 	struct secret *next = NULL;
 	json_t *json;
 	int rc = -1;
@@ -170,16 +166,9 @@ static int read_token(struct oauth2 *o, const struct fetch_answer *a, struct sec
 static void on_answer(void *arg, const struct fetch_answer *a, const struct err *why)
 {
 	struct oauth2 *o = arg;
-	struct secret *value = NULL;
-	struct err e = ERR_INIT;
-	int64_t life_us = 0;
 
 	o->fetch = NULL;
-	if (!a)
-		e = *why;
-	else if (read_token(o, a, &value, &life_us, &e) < 0)
-		value = NULL;
-	o->s.on_result(o->s.arg, value, life_us, &e);
+	endpoint_answered(&o->s, a, why, read_token, o);
 }
 
 /* ---- the source ---- */

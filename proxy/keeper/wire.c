@@ -9,12 +9,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define PARTS_MAX 3
+#include "proxy/net/pass_fd.h"
 
-union control {
-	struct cmsghdr align;
-	char room[CMSG_SPACE(sizeof(int))];
-};
+#define PARTS_MAX 3
 
 int wire_pair(int ret_fds[2], struct err *e)
 {
@@ -34,13 +31,10 @@ int wire_send(int fd, enum wire_kind kind, uint32_t id, const struct str *parts,
 {
 	struct wire_head head = {.version = WIRE_VERSION, .kind = kind, .id = id};
 	struct iovec v[1 + PARTS_MAX] = {{&head, sizeof(head)}};
-	union control c = {0};
-	struct msghdr h = {.msg_iov = v, .msg_iovlen = 1};
-	size_t all = 0;
-	ssize_t n;
+	size_t all = 0, v_n = 1;
 
 	for (size_t i = 0; i < parts_n && i < PARTS_MAX; i++) {
-		v[h.msg_iovlen++] = (struct iovec){(void *)(uintptr_t)parts[i].p, parts[i].n};
+		v[v_n++] = (struct iovec){(void *)(uintptr_t)parts[i].p, parts[i].n};
 		all += parts[i].n;
 	}
 	if (all > LIMIT_KEEPER_MESSAGE) {
@@ -48,53 +42,17 @@ int wire_send(int fd, enum wire_kind kind, uint32_t id, const struct str *parts,
 		return -1;
 	}
 	head.n = (uint32_t)all;
-	if (pass_fd >= 0) {
-		struct cmsghdr *cm;
-
-		h.msg_control = c.room;
-		h.msg_controllen = sizeof(c.room);
-		cm = CMSG_FIRSTHDR(&h);
-		cm->cmsg_level = SOL_SOCKET;
-		cm->cmsg_type = SCM_RIGHTS;
-		cm->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(cm), &pass_fd, sizeof(int));
-	}
-	do
-		n = sendmsg(fd, &h, MSG_NOSIGNAL);
-	while (n < 0 && errno == EINTR);
-	return n < 0 ? -1 : 0;
-}
-
-static int fd_of(struct msghdr *h)
-{
-	struct cmsghdr *cm = CMSG_FIRSTHDR(h);
-	int fd = -1;
-
-	if (cm && cm->cmsg_level == SOL_SOCKET && cm->cmsg_type == SCM_RIGHTS &&
-	    cm->cmsg_len == CMSG_LEN(sizeof(int)))
-		memcpy(&fd, CMSG_DATA(cm), sizeof(int));
-	return fd;
+	return pass_fd_send(fd, v, v_n, pass_fd) < 0 ? -1 : 0;
 }
 
 int wire_recv(int fd, struct wire_msg *m)
 {
-	struct iovec v[2] = {{&m->head, sizeof(m->head)}, {m->body, LIMIT_KEEPER_MESSAGE}};
-	union control c = {0};
-	struct msghdr h = {.msg_iov = v,
-			   .msg_iovlen = 2,
-			   .msg_control = c.room,
-			   .msg_controllen = sizeof(c.room)};
-	ssize_t n;
+	const struct iovec v[2] = {{&m->head, sizeof(m->head)}, {m->body, LIMIT_KEEPER_MESSAGE}};
+	ssize_t n = pass_fd_recv(fd, v, 2, &m->fd);
 
-	m->fd = -1;
-	do
-		n = recvmsg(fd, &h, MSG_CMSG_CLOEXEC);
-	while (n < 0 && errno == EINTR);
 	if (n <= 0)
 		return (int)n;
-	m->fd = fd_of(&h);
-	/* The kernel drops what does not fit, descriptors as well as bytes, and says so. */
-	if (!(h.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) && wire_check(&m->head, (size_t)n))
+	if (wire_check(&m->head, (size_t)n))
 		return 1;
 	if (m->fd >= 0)
 		close(m->fd);

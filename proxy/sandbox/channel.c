@@ -5,9 +5,10 @@
 #include "proxy/sandbox/channel.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "proxy/net/pass_fd.h"
 
 int channel_pair(int ret_fds[2], struct err *e)
 {
@@ -16,56 +17,20 @@ int channel_pair(int ret_fds[2], struct err *e)
 	return 0;
 }
 
-union control {
-	struct cmsghdr align;
-	char room[CMSG_SPACE(sizeof(int))];
-};
-
 int channel_send(int fd, const struct channel_msg *m, int pass_fd)
 {
-	union control c = {0};
-	struct iovec v = {(void *)(uintptr_t)m, sizeof(*m)};
-	struct msghdr h = {.msg_iov = &v, .msg_iovlen = 1};
-	ssize_t n;
+	const struct iovec v = {(void *)(uintptr_t)m, sizeof(*m)};
 
-	if (pass_fd >= 0) {
-		struct cmsghdr *cm;
-
-		h.msg_control = c.room;
-		h.msg_controllen = sizeof(c.room);
-		cm = CMSG_FIRSTHDR(&h);
-		cm->cmsg_level = SOL_SOCKET;
-		cm->cmsg_type = SCM_RIGHTS;
-		cm->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(cm), &pass_fd, sizeof(int));
-	}
-	do
-		n = sendmsg(fd, &h, MSG_NOSIGNAL);
-	while (n < 0 && errno == EINTR);
-	return n == (ssize_t)sizeof(*m) ? 0 : -1;
+	return pass_fd_send(fd, &v, 1, pass_fd) == (ssize_t)sizeof(*m) ? 0 : -1;
 }
 
 int channel_recv(int fd, struct channel_msg *ret, int *ret_fd)
 {
-	union control c = {0};
 	struct channel_msg m;
-	struct iovec v = {&m, sizeof(m)};
-	struct msghdr h = {.msg_iov = &v,
-			   .msg_iovlen = 1,
-			   .msg_control = c.room,
-			   .msg_controllen = sizeof(c.room)};
-	struct cmsghdr *cm;
-	int got = -1;
-	ssize_t n;
+	const struct iovec v = {&m, sizeof(m)};
+	int got;
 
-	do
-		n = recvmsg(fd, &h, MSG_CMSG_CLOEXEC);
-	while (n < 0 && errno == EINTR);
-	cm = n > 0 ? CMSG_FIRSTHDR(&h) : NULL;
-	if (cm && cm->cmsg_level == SOL_SOCKET && cm->cmsg_type == SCM_RIGHTS &&
-	    cm->cmsg_len == CMSG_LEN(sizeof(int)))
-		memcpy(&got, CMSG_DATA(cm), sizeof(int));
-	if (n != (ssize_t)sizeof(m)) {
+	if (pass_fd_recv(fd, &v, 1, &got) != (ssize_t)sizeof(m)) {
 		if (got >= 0)
 			close(got);
 		return -1;
