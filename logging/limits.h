@@ -224,6 +224,10 @@
 #define LIMIT_MS_REDACT_FEW  20
 #define LIMIT_MS_REDACT_HALF 500
 
+/* `stile run`: each of its folders in memory, of which there are five at most. */
+#define LIMIT_RUN_TMPFS_PERCENT 15 /* of the machine's memory */
+#define LIMIT_RUN_TMPFS_INODES	200000
+
 /* `stile run --timeout`. */
 #define LIMIT_MS_RUN_GRACE  10000 /* between SIGTERM and SIGKILL */
 #define LIMIT_RUN_TIMEOUT_S 31536000

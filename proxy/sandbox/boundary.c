@@ -20,13 +20,11 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
+#include "logging/limits.h"
 #include "proxy/sandbox/env.h"
 #include "proxy/sandbox/namespace.h"
 
 #define NEW_DEV SANDBOX_DIR "/.dev"
-/* Four of these at most, and the machine's own default for one would be half of its memory. */
-#define TMPFS_OPTIONS "size=20%%,nr_inodes=1000000,mode="
-
 static int failed(const char *what, const char *path, struct err *e)
 {
 	int sys_errno = errno;
@@ -101,7 +99,8 @@ static int own_folder(const char *path, const char *mode, struct err *e)
 {
 	char options[64];
 
-	snprintf(options, sizeof(options), TMPFS_OPTIONS "%s", mode);
+	snprintf(options, sizeof(options), "size=%d%%,nr_inodes=%d,mode=%s",
+		 LIMIT_RUN_TMPFS_PERCENT, LIMIT_RUN_TMPFS_INODES, mode);
 	if (mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, options) != 0 && errno != ENOENT)
 		return failed("mount", path, e);
 	return 0;

@@ -50,7 +50,7 @@ def test_folders_in_memory_are_empty_and_bounded(place):
     finally:
         there.unlink()
     *listed, size, total = got.stdout.split()
-    assert there.name not in listed and int(size) <= int(total) // 4
+    assert there.name not in listed and int(size) <= int(total) * 16 // 100
 
 
 def test_the_home_is_empty_but_for_tools(place):
