@@ -129,6 +129,11 @@
 #define LIMIT_DIAL_ATTEMPTS  6
 #define LIMIT_PARENT_INTERIM 4 /* 1xx heads of upstream.proxy in front of its answer */
 
+/* The stub DNS, and the addresses that it gives to names. */
+#define LIMIT_NAMES	    16384 /* that have one at a time, a policy */
+#define LIMIT_NAMES_KEPT    256	  /* of them, for good: sockets are bound to theirs */
+#define LIMIT_NAME_TTL_SECS 60	  /* of an answer; a name has its address for longer */
+
 /* The audit log. */
 #define LIMIT_RECORD_BYTES    16384   /* one line; longer values are cut and marked */
 #define LIMIT_RECORD_VALUE    4096    /* one value within a record */
