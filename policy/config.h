@@ -19,6 +19,10 @@ enum config_deny { CONFIG_DENY_UNSAID, CONFIG_DENY_EXPLAIN, CONFIG_DENY_REFUSE }
  * sandboxes by their tokens alone. */
 enum config_tokens { CONFIG_TOKENS_NONE, CONFIG_TOKENS_OPTIONAL, CONFIG_TOKENS_REQUIRED };
 
+/* What is spoken at a listener: HTTP to a proxy; whatever a program says that knows of none, and
+ * was led here by an address; questions for names. */
+enum config_listener_kind { CONFIG_LISTEN_PROXY, CONFIG_LISTEN_TRANSPARENT, CONFIG_LISTEN_DNS };
+
 struct config_listener {
 	/* owned */
 	char *name;	 /* "proxy-0" unless given by `name:` */
@@ -27,6 +31,7 @@ struct config_listener {
 	 * load without faults. */
 	char *policy_name;
 	/* plain */
+	enum config_listener_kind kind;
 	enum config_tokens tokens;
 	struct ipaddr addr;
 	uint16_t port;	    /* 0: any free one, printed at start */

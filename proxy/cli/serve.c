@@ -117,7 +117,7 @@ static int start_keeper(struct serve *s, struct err *e)
 
 static int serve_start(struct serve *s, struct err *e)
 {
-	struct engine_options o = {.config = s->config, .listen_fd = -1, .tell = true};
+	struct engine_options o = {.config = s->config, .tell = true};
 
 	privileges_guard_memory();
 	if (privileges_limit(e) < 0 || start_keeper(s, e) < 0)

@@ -245,6 +245,7 @@ static int start_engine(struct run *r, struct err *e)
 		.policy_name = r->o->policy_name,
 		.explain = true,
 	};
+	struct engine_socket socket = {.kind = CONFIG_LISTEN_PROXY};
 	struct channel_msg go = {.kind = CHANNEL_GO};
 	int none = -1;
 
@@ -255,7 +256,9 @@ static int start_engine(struct run *r, struct err *e)
 		return err_set(e, "the sandbox's first process is confused");
 	eo.ca = r->ca;
 	eo.keeper = r->keeper;
-	eo.listen_fd = r->listen_fd;
+	socket.fd = r->listen_fd;
+	eo.sockets = &socket;
+	eo.sockets_n = 1;
 	r->listen_fd = -1; /* the engine's, also if it fails */
 	log_mark_set(&r->log, r->o->log_to);
 	/* The log's file must exist before the inside can cover it. */

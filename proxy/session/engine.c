@@ -26,8 +26,9 @@ struct engine {
 	struct entrance *entrances;
 	struct worker **workers;
 	struct sandboxes *sandboxes;
-	int *fds; /* workers_n rows of entrances_n, until the workers take them */
-	uint16_t *ports;
+	struct worker_socket
+		*sockets;	     /* workers_n rows of sockets_n, until the workers take them */
+	uint16_t *ports;	     /* one an entrance, as the rest */
 	struct listener_path *paths; /* of the Unix listeners */
 	char *sandbox;
 	char *log_to;
@@ -38,6 +39,7 @@ struct engine {
 	struct keeper *keeper;
 	/* plain */
 	size_t entrances_n;
+	size_t sockets_n;
 	size_t workers_n;
 	bool started;
 	bool tell;
@@ -102,15 +104,23 @@ size_t engine_workers(const struct config *c)
 	return n > LIMIT_WORKERS ? LIMIT_WORKERS : n;
 }
 
-/* l: NULL for a socket that somebody else opened. */
+/* Of sockets that somebody else opened there is one entrance a kind. */
+static const char *const ready_names[] = {
+	[CONFIG_LISTEN_PROXY] = "run",
+	[CONFIG_LISTEN_TRANSPARENT] = "run-transparent",
+	[CONFIG_LISTEN_DNS] = "run-dns",
+};
+
+/* l: NULL for the i-th kind of sockets that somebody else opened. */
 static int set_entrance(struct engine *g, size_t i, const struct config_listener *l,
 			const struct engine_options *o)
 {
 	struct entrance *en = &g->entrances[i];
 	const char *policy = l ? l->policy_name : o->policy_name;
 
+	en->kind = l ? l->kind : (enum config_listener_kind)i;
 	en->tokens = l ? l->tokens : CONFIG_TOKENS_NONE;
-	en->name = strdup(l ? l->name : "run");
+	en->name = strdup(l ? l->name : ready_names[i]);
 	en->policy_name = policy ? strdup(policy) : NULL;
 	en->sandbox = g->sandbox;
 	en->explain = o->explain;
@@ -119,22 +129,35 @@ static int set_entrance(struct engine *g, size_t i, const struct config_listener
 	return en->name && !en->policy_name == !policy && en->counts ? 0 : -1;
 }
 
+/* The n-th worker's own of those that somebody else opened. */
+static int share_ready(struct engine *g, const struct engine_options *o, size_t n, struct err *e)
+{
+	struct worker_socket *row = g->sockets + n * g->sockets_n;
+
+	for (size_t i = 0; i < g->sockets_n; i++) {
+		row[i].entrance = &g->entrances[o->sockets[i].kind];
+		row[i].fd = n > 0 ? dup(g->sockets[i].fd) : o->sockets[i].fd;
+		if (row[i].fd < 0)
+			return err_sys(e, errno, "listening socket");
+	}
+	return 0;
+}
+
 /* The n-th worker's sockets. TCP gets one a worker (SO_REUSEPORT); a Unix path or a socket from
  * outside exists once and is shared by duplicates of it: the kernel wakes whoever is ready. */
 static int open_for_worker(struct engine *g, const struct engine_options *o, size_t n,
 			   struct err *e)
 {
-	int *row = g->fds + n * g->entrances_n;
+	struct worker_socket *row = g->sockets + n * g->sockets_n;
 
-	for (size_t i = 0; i < g->entrances_n; i++) {
-		struct config_listener *c = o->listen_fd < 0 ? &o->config->listeners[i] : NULL;
+	for (size_t i = 0; i < g->sockets_n; i++) {
+		const struct config_listener *c = &o->config->listeners[i];
 
-		if (n > 0 && (!c || c->unix_path)) {
-			row[i] = dup(g->fds[i]);
-			if (row[i] < 0)
+		row[i].entrance = &g->entrances[i];
+		if (n > 0 && c->unix_path) {
+			row[i].fd = dup(g->sockets[i].fd);
+			if (row[i].fd < 0)
 				return err_sys(e, errno, "listening socket");
-		} else if (!c) {
-			row[i] = o->listen_fd;
 		} else {
 			struct config_listener at = *c;
 
@@ -142,7 +165,7 @@ static int open_for_worker(struct engine *g, const struct engine_options *o, siz
 			at.port = n > 0 ? g->ports[i] : c->port;
 			if (n == 0 && g->workers_n > 1 && listener_check_free(c, e) < 0)
 				return -1;
-			if (listener_open(&at, g->workers_n > 1, &row[i], &g->ports[i], e) < 0)
+			if (listener_open(&at, g->workers_n > 1, &row[i].fd, &g->ports[i], e) < 0)
 				return -1;
 			if (c->unix_path)
 				listener_path_note(c->unix_path, &g->paths[i]);
@@ -151,27 +174,35 @@ static int open_for_worker(struct engine *g, const struct engine_options *o, siz
 	return 0;
 }
 
-static int open_entrances(struct engine *g, const struct engine_options *o, struct err *e)
+static int make_entrances(struct engine *g, const struct engine_options *o, struct err *e)
 {
 	const struct config *c = o->config;
+	bool ready = o->sockets_n > 0;
 
-	g->entrances_n = o->listen_fd >= 0 ? 1 : c->listeners_n;
+	g->entrances_n = ready ? ARRAY_LEN(ready_names) : c->listeners_n;
+	g->sockets_n = ready ? o->sockets_n : c->listeners_n;
 	if (g->entrances_n == 0)
 		return err_set(e, "no listener: add `listen:` to %s", c->file);
 	g->entrances = calloc(g->entrances_n, sizeof(*g->entrances));
 	g->ports = calloc(g->entrances_n, sizeof(*g->ports));
 	g->paths = calloc(g->entrances_n, sizeof(*g->paths));
-	g->fds = malloc(g->workers_n * g->entrances_n * sizeof(*g->fds));
-	if (!g->entrances || !g->ports || !g->paths || !g->fds)
+	g->sockets = calloc(g->workers_n * g->sockets_n, sizeof(*g->sockets));
+	if (!g->entrances || !g->ports || !g->paths || !g->sockets)
 		return err_set(e, "out of memory");
-	for (size_t i = 0; i < g->workers_n * g->entrances_n; i++)
-		g->fds[i] = -1;
-	for (size_t i = 0; i < g->entrances_n; i++) {
-		if (set_entrance(g, i, o->listen_fd < 0 ? &c->listeners[i] : NULL, o) < 0)
+	for (size_t i = 0; i < g->workers_n * g->sockets_n; i++)
+		g->sockets[i].fd = -1;
+	for (size_t i = 0; i < g->entrances_n; i++)
+		if (set_entrance(g, i, ready ? NULL : &c->listeners[i], o) < 0)
 			return err_set(e, "out of memory");
-	}
+	return 0;
+}
+
+static int open_entrances(struct engine *g, const struct engine_options *o, struct err *e)
+{
+	if (make_entrances(g, o, e) < 0)
+		return -1;
 	for (size_t n = 0; n < g->workers_n; n++)
-		if (open_for_worker(g, o, n, e) < 0)
+		if ((o->sockets_n > 0 ? share_ready : open_for_worker)(g, o, n, e) < 0)
 			return -1;
 	return 0;
 }
@@ -182,23 +213,22 @@ static int make_workers(struct engine *g, struct err *e)
 	if (!g->workers)
 		return err_set(e, "out of memory");
 	for (size_t n = 0; n < g->workers_n; n++) {
-		int *row = g->fds + n * g->entrances_n;
+		struct worker_socket *row = g->sockets + n * g->sockets_n;
 		struct worker_options wo = {
 			.signer = g->signer,
 			.writer = g->writer,
 			.snapshot = g->snapshot,
 			.sandboxes = g->sandboxes,
-			.entrances = g->entrances,
-			.fds = row,
-			.entrances_n = g->entrances_n,
+			.sockets = row,
+			.sockets_n = g->sockets_n,
 			.leaves_fd = keeper_leaves_fd(g->keeper, n),
 			.index = (unsigned)n,
 		};
 
 		if (worker_new(&wo, &g->workers[n], e) < 0)
 			return -1;
-		for (size_t i = 0; i < g->entrances_n; i++)
-			row[i] = -1;
+		for (size_t i = 0; i < g->sockets_n; i++)
+			row[i].fd = -1;
 	}
 	return 0;
 }
@@ -314,7 +344,7 @@ uint16_t engine_port(const struct engine *g, size_t i)
 
 static bool same_listener(const struct config_listener *a, const struct config_listener *b)
 {
-	if (!a->unix_path != !b->unix_path || strcmp(a->name, b->name) != 0 ||
+	if (!a->unix_path != !b->unix_path || strcmp(a->name, b->name) != 0 || a->kind != b->kind ||
 	    a->tokens != b->tokens || !a->policy_name != !b->policy_name ||
 	    (a->policy_name && strcmp(a->policy_name, b->policy_name) != 0))
 		return false;
@@ -499,9 +529,9 @@ void engine_free(struct engine *g)
 	remove_paths(g);
 	for (size_t n = 0; g->workers && n < g->workers_n; n++)
 		worker_free(g->workers[n]);
-	for (size_t i = 0; g->fds && i < g->workers_n * g->entrances_n; i++)
-		if (g->fds[i] >= 0)
-			close(g->fds[i]);
+	for (size_t i = 0; g->sockets && i < g->workers_n * g->sockets_n; i++)
+		if (g->sockets[i].fd >= 0)
+			close(g->sockets[i].fd);
 	log_port_free(g->log);
 	log_writer_free(g->writer, LIMIT_MS_LOG_WAIT);
 	for (size_t i = 0; g->entrances && i < g->entrances_n; i++) {
@@ -516,7 +546,7 @@ void engine_free(struct engine *g)
 	free(g->entrances);
 	free(g->ports);
 	free(g->paths);
-	free(g->fds);
+	free(g->sockets);
 	free(g->workers);
 	free(g->sandbox);
 	free(g->log_to);

@@ -8,9 +8,16 @@
 #include <stdbool.h>
 
 #include "logging/err.h"
+#include "policy/config.h"
 #include "proxy/keeper/keeper.h"
 
 struct engine;
+
+/* A socket that somebody else opened (made inside a namespace): listening, or of UDP. */
+struct engine_socket {
+	enum config_listener_kind kind;
+	int fd;
+};
 
 struct engine_options {
 	/* borrowed until engine_new returns */
@@ -19,10 +26,11 @@ struct engine_options {
 	struct keeper *keeper; /* outlives the engine; it was made for engine_workers(config) */
 	const char *sandbox;   /* `sandbox` of every record; NULL: left to identity.c */
 	const char *log_to;    /* NULL: config's, or stdout */
-	/* A listening socket that somebody else opened (made inside a namespace), used instead of
-	 * the configuration's listeners; -1: open those. Taken over. */
-	int listen_fd;
-	const char *policy_name; /* with listen_fd */
+	/* Used instead of the configuration's listeners; none: open those. Their descriptors are
+	 * taken over. */
+	const struct engine_socket *sockets;
+	size_t sockets_n;
+	const char *policy_name; /* with sockets */
 	bool explain;		 /* what `deny:` is when the configuration does not say */
 	bool tell;		 /* write placeholders to their files, at a reload too */
 };

@@ -165,20 +165,21 @@ static void on_refused(void *arg, int fd, const struct listener_peer *peer, enum
 
 static int add_listeners(struct worker *w, const struct worker_options *o, struct err *e)
 {
-	w->listeners = calloc(o->entrances_n ? o->entrances_n : 1, sizeof(*w->listeners));
+	w->listeners = calloc(o->sockets_n ? o->sockets_n : 1, sizeof(*w->listeners));
 	if (!w->listeners)
 		return err_set(e, "out of memory");
-	for (size_t i = 0; i < o->entrances_n; i++) {
+	for (size_t i = 0; i < o->sockets_n; i++) {
 		struct worker_listener *wl = &w->listeners[i];
+		const struct entrance *en = o->sockets[i].entrance;
 
-		*wl = (struct worker_listener){.worker = w, .entrance = &o->entrances[i], .fd = -1};
-		if (listener_new(w->loop, o->fds[i], o->entrances[i].counts, on_accept, on_refused,
-				 wl, &wl->listener, e) < 0)
+		*wl = (struct worker_listener){.worker = w, .entrance = en, .fd = -1};
+		if (listener_new(w->loop, o->sockets[i].fd, en->counts, on_accept, on_refused, wl,
+				 &wl->listener, e) < 0)
 			return -1;
 		w->listeners_n++;
 	}
-	for (size_t i = 0; i < o->entrances_n; i++)
-		w->listeners[i].fd = o->fds[i];
+	for (size_t i = 0; i < o->sockets_n; i++)
+		w->listeners[i].fd = o->sockets[i].fd;
 	return 0;
 }
 

@@ -28,7 +28,8 @@ struct tunnel;
 struct origin_h2;
 struct sigv4;
 
-/* A configured way in; made by the engine, shared by the workers, unchanged while they run. */
+/* A configured way in, of one socket or some; made by the engine, shared by the workers, unchanged
+ * while they run. */
 struct entrance {
 	/* owned by the engine */
 	char *name;
@@ -37,8 +38,15 @@ struct entrance {
 	/* borrowed: for identity.c; NULL: named after the listener */
 	const char *sandbox;
 	/* plain */
+	enum config_listener_kind kind;
 	enum config_tokens tokens;
 	bool explain; /* where the configuration does not say it */
+};
+
+/* One socket of a worker's own, and what it belongs to. */
+struct worker_socket {
+	const struct entrance *entrance;
+	int fd;
 };
 
 struct worker_listener {
@@ -130,9 +138,8 @@ struct worker_options {
 	struct log_writer *writer;
 	struct snapshot *snapshot;
 	struct sandboxes *sandboxes;
-	const struct entrance *entrances;
-	const int *fds; /* one an entrance; taken over on success */
-	size_t entrances_n;
+	const struct worker_socket *sockets; /* taken over on success */
+	size_t sockets_n;
 	int leaves_fd; /* see desk_new */
 	unsigned index;
 };

@@ -145,7 +145,7 @@ int rig_start(const char *rules, const char *config, struct err *e)
 {
 	static char name[] = "proxy-0", policy[] = "default";
 	struct log_writer *writer;
-	int fd = -1;
+	struct worker_socket socket = {.entrance = &rig.entrance, .fd = -1};
 
 	rig = (struct rig){0};
 	fake_memory.paused++;
@@ -164,9 +164,8 @@ int rig_start(const char *rules, const char *config, struct err *e)
 	return worker_new(&(struct worker_options){.signer = rig.signer,
 						   .writer = writer,
 						   .snapshot = rig.snapshot,
-						   .entrances = &rig.entrance,
-						   .fds = &fd,
-						   .entrances_n = 1,
+						   .sockets = &socket,
+						   .sockets_n = 1,
 						   .leaves_fd = -1},
 			  &rig.worker, e);
 }
