@@ -22,7 +22,8 @@ static const char *const event_words[] = {
 	[RECORD_TUNNEL_END] = "tunnel.end",	  [RECORD_TUNNEL_DENY] = "tunnel.deny",
 	[RECORD_DNS_DENY] = "dns.deny",		  [RECORD_PROXY_START] = "proxy.start",
 	[RECORD_PROXY_STOP] = "proxy.stop",	  [RECORD_POLICY_LOAD] = "policy.load",
-	[RECORD_POLICY_REJECT] = "policy.reject",
+	[RECORD_POLICY_REJECT] = "policy.reject", [RECORD_SANDBOX_NEW] = "sandbox.new",
+	[RECORD_SANDBOX_END] = "sandbox.end",
 };
 
 const char *record_event_word(enum record_event e)

@@ -26,6 +26,9 @@ enum record_event {
 	RECORD_PROXY_STOP,
 	RECORD_POLICY_LOAD,
 	RECORD_POLICY_REJECT,
+	RECORD_SANDBOX_NEW,
+	RECORD_SANDBOX_END,
+	RECORD_EVENTS, /* how many */
 };
 
 #define RECORD_ID_LEN  20 /* characters of a request id, without terminator */

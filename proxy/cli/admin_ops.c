@@ -158,6 +158,17 @@ static void put_sandbox(struct json *j, const struct sandbox *s)
 	json_kv_u64(j, "connections", t.connections);
 }
 
+/* Nobody has seen its token. */
+static void take_back(const struct ask *a, struct sandbox *s)
+{
+	struct sandbox *same = NULL;
+
+	if (sandboxes_revoke(engine_sandboxes(a->g), str_from_c(sandbox_id(s)), &same, NULL) == 0)
+		(void)!engine_record_sandbox(a->g, s, a->uid, NULL);
+	sandbox_unref(same);
+	sandbox_unref(s);
+}
+
 static int sandbox_new(const struct ask *a, struct err *e)
 {
 	static const char *const keys[] = {"do", "policy", "ttl_ms", "name", "listener", NULL};
@@ -180,6 +191,11 @@ static int sandbox_new(const struct ask *a, struct err *e)
 	o.listener = c->listeners[at].name;
 	if (sandboxes_add(engine_sandboxes(a->g), &o, token, &s, e) < 0)
 		return -1;
+	if (engine_record_sandbox(a->g, s, a->uid, e) < 0) {
+		OPENSSL_cleanse(token, sizeof(token));
+		take_back(a, s);
+		return -1;
+	}
 	log_info("sandbox %s (%s): made by user %u, policy %s, for %llu s", sandbox_name(s),
 		 sandbox_id(s), a->uid, policy, (unsigned long long)o.ttl_ms / 1000);
 	put_sandbox(a->j, s);
@@ -217,6 +233,7 @@ static int sandbox_revoke(const struct ask *a, struct err *e)
 	static const char *const keys[] = {"do", "sandbox", NULL};
 	const char *which = text_of(a, "sandbox");
 	struct sandbox *s = NULL;
+	struct err why = ERR_INIT;
 
 	if (check_keys(a, keys, e) < 0)
 		return -1;
@@ -225,6 +242,9 @@ static int sandbox_revoke(const struct ask *a, struct err *e)
 	if (sandboxes_revoke(engine_sandboxes(a->g), str_from_c(which), &s, e) < 0)
 		return -1;
 	engine_enforce_tokens(a->g);
+	/* It has ended, whatever becomes of the record. */
+	if (engine_record_sandbox(a->g, s, a->uid, &why) < 0)
+		log_error("sandbox %s (%s): %s", sandbox_name(s), sandbox_id(s), why.text);
 	log_info("sandbox %s (%s): revoked by user %u", sandbox_name(s), sandbox_id(s), a->uid);
 	put_sandbox(a->j, s);
 	sandbox_unref(s);

@@ -219,7 +219,7 @@ static int read_log(const struct filter *f, const char *path)
 
 static bool is_event(const char *word)
 {
-	for (enum record_event e = RECORD_REQUEST_START; e <= RECORD_POLICY_REJECT; e++)
+	for (enum record_event e = RECORD_REQUEST_START; e < RECORD_EVENTS; e++)
 		if (strcmp(word, record_event_word(e)) == 0)
 			return true;
 	return false;

@@ -248,6 +248,7 @@ static int serve_loop(struct serve *s)
 			return 0;
 		if (!engine_is_whole(s->engine))
 			return 1;
+		engine_look(s->engine);
 		admin_turn(s->admin, p + 1, n > 0 ? admin_n : 0, s->engine);
 	}
 }

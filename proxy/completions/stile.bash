@@ -34,7 +34,7 @@ _stile()
 	local commands="run serve check explain test log ca doctor export sandbox credentials status
 		help"
 	local events="request.start request.end request.deny tunnel.start tunnel.end tunnel.deny
-		dns.deny proxy.start proxy.stop policy.load policy.reject"
+		dns.deny proxy.start proxy.stop policy.load policy.reject sandbox.new sandbox.end"
 	local methods="GET HEAD POST PUT PATCH DELETE OPTIONS CONNECT"
 	local at
 

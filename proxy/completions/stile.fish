@@ -2,7 +2,7 @@
 
 set -l commands run serve check explain test log ca doctor export sandbox credentials status help
 set -l events request.start request.end request.deny tunnel.start tunnel.end tunnel.deny \
-    dns.deny proxy.start proxy.stop policy.load policy.reject
+    dns.deny proxy.start proxy.stop policy.load policy.reject sandbox.new sandbox.end
 
 complete -c stile -f
 complete -c stile -n "not __fish_seen_subcommand_from $commands" -l version -d 'Print the version'

@@ -86,6 +86,61 @@ static uint64_t write_event(struct engine *g, enum record_event event, const cha
 	return ticket;
 }
 
+static bool wait_for_log(struct engine *g, uint64_t ticket);
+
+/* Its ticket, or 0. client: empty when nobody asked for it. */
+static uint64_t write_sandbox(struct engine *g, const struct sandbox *s, struct str client)
+{
+	enum reason why = sandbox_end(s);
+	struct record r = {
+		.event = why == REASON_NONE ? RECORD_SANDBOX_NEW : RECORD_SANDBOX_END,
+		.id = str_from_c(sandbox_id(s)),
+		.sandbox = str_from_c(sandbox_name(s)),
+		.client = client,
+		.listener = str_from_c(sandbox_listener(s)),
+		.policy = str_from_c(sandbox_policy(s)),
+		.reason = why,
+	};
+	time_t ends = (time_t)(sandbox_times(s).ends_us / 1000000);
+	char text[64];
+	struct tm tm;
+
+	r.ms = (struct record_ms){RECORD_MS_NONE, RECORD_MS_NONE, RECORD_MS_NONE, RECORD_MS_NONE,
+				  RECORD_MS_NONE};
+	if (why == REASON_NONE && gmtime_r(&ends, &tm) &&
+	    strftime(text, sizeof(text), "good until %Y-%m-%dT%H:%M:%SZ", &tm) > 0)
+		r.error_detail = str_from_c(text);
+	return log_port_add(g->log, &r, true);
+}
+
+int engine_record_sandbox(struct engine *g, const struct sandbox *s, unsigned uid, struct err *e)
+{
+	char client[32];
+	uint64_t ticket;
+
+	(void)snprintf(client, sizeof(client), "admin:uid=%u", uid);
+	ticket = write_sandbox(g, s, str_from_c(client));
+	log_port_flush(g->log);
+	if (ticket && wait_for_log(g, ticket))
+		return 0;
+	return err_reason(e, REASON_LOG_UNAVAILABLE, "its record cannot be written to the log");
+}
+
+static void record_ended(void *arg, const struct sandbox *s)
+{
+	struct engine *g = arg;
+
+	log_info("sandbox %s (%s): %s", sandbox_name(s), sandbox_id(s),
+		 sandbox_end_text(sandbox_end(s)));
+	(void)write_sandbox(g, s, STR_NONE);
+}
+
+void engine_look(struct engine *g)
+{
+	sandboxes_each_ended(g->sandboxes, record_ended, g);
+	log_port_flush(g->log);
+}
+
 static int64_t clock_us(void)
 {
 	struct timespec t;
@@ -300,16 +355,17 @@ int engine_give_log(struct engine *g, unsigned uid, unsigned gid, struct err *e)
 }
 
 /* The first lines stand in the log before the first connection is accepted; if the log cannot be
- * written the workers refuse by themselves, so this only waits a while. */
-static void wait_for_log(struct engine *g, uint64_t ticket)
+ * written the workers refuse by themselves, so this only waits a while. True: it is written. */
+static bool wait_for_log(struct engine *g, uint64_t ticket)
 {
 	struct pollfd p = {.fd = log_port_fd(g->log), .events = POLLIN};
 
-	while (!log_port_await(g->log, ticket) && log_port_available(g->log)) {
-		if (poll(&p, 1, LIMIT_MS_LOG_RETRY) <= 0)
-			return;
+	while (!log_port_await(g->log, ticket)) {
+		if (!log_port_available(g->log) || poll(&p, 1, LIMIT_MS_LOG_RETRY) <= 0)
+			return false;
 		log_port_drain(g->log);
 	}
+	return true;
 }
 
 int engine_start(struct engine *g, struct err *e)
@@ -318,7 +374,7 @@ int engine_start(struct engine *g, struct err *e)
 		return -1;
 	credential_store_await(g->snapshot->credentials);
 	(void)write_event(g, RECORD_PROXY_START, NULL, keeper_weakness(g->keeper));
-	wait_for_log(g, write_event(g, RECORD_POLICY_LOAD, NULL, NULL));
+	(void)wait_for_log(g, write_event(g, RECORD_POLICY_LOAD, NULL, NULL));
 	for (size_t n = 0; n < g->workers_n; n++)
 		if (worker_start(g->workers[n], e) < 0) {
 			/* Those that run are drained by the caller's engine_stop. */

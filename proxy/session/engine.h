@@ -61,6 +61,12 @@ void engine_reopen_log(struct engine *g);
  * A token that ends by itself is the workers' own business. */
 void engine_enforce_tokens(struct engine *g);
 struct sandboxes;
+struct sandbox;
+/* The record that user uid has made s, or ended it. -1: it cannot be written. */
+int engine_record_sandbox(struct engine *g, const struct sandbox *s, unsigned uid,
+			  struct err *e) ATTR_NODISCARD;
+/* Writes the records of tokens that have ended by themselves. Of the main thread, every 500 ms. */
+void engine_look(struct engine *g);
 struct sandboxes *engine_sandboxes(struct engine *g); /* borrowed */
 /* What new requests are judged by; borrowed until the next reload. */
 struct snapshot;

@@ -38,6 +38,7 @@ struct sandbox {
 	_Atomic int64_t seen_us;
 	_Atomic uint64_t connections;
 	_Atomic unsigned refs;
+	bool told; /* under the lock: that it has ended */
 };
 
 struct sandboxes {
@@ -47,7 +48,8 @@ struct sandboxes {
 	LIST_HEAD(, sandbox) chains[CHAINS];
 	/* plain */
 	pthread_mutex_t lock;
-	size_t n; /* with those that have ended */
+	size_t n;	     /* with those that have ended */
+	int64_t next_end_us; /* CLOCK_BOOTTIME: none that was not told of ends before */
 };
 
 static int64_t clock_us(clockid_t which)
@@ -160,6 +162,7 @@ int sandboxes_new(struct sandboxes **ret, struct err *e)
 	if (!all)
 		return err_set(e, "out of memory");
 	TAILQ_INIT(&all->order);
+	all->next_end_us = INT64_MAX;
 	/* Fetched once: a lookup in OpenSSL's tables for each token costs more than the hash. */
 	all->sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
 	if (!all->sha256 || pthread_mutex_init(&all->lock, NULL) != 0) {
@@ -278,7 +281,7 @@ static void prune(struct sandboxes *all)
 		struct sandbox *next = TAILQ_NEXT(s, next);
 		int64_t ended = ended_boot_us(s, now);
 
-		if (ended && (full || now - ended > LIMIT_MS_SANDBOX_KEPT * 1000LL))
+		if (ended && s->told && (full || now - ended > LIMIT_MS_SANDBOX_KEPT * 1000LL))
 			drop(all, s);
 		s = next;
 	}
@@ -325,6 +328,8 @@ static int insert(struct sandboxes *all, struct sandbox *s, struct err *e)
 		TAILQ_INSERT_TAIL(&all->order, s, next);
 		LIST_INSERT_HEAD(&all->chains[chain_of(s->digest)], s, chained);
 		all->n++;
+		if (s->ends_boot_us < all->next_end_us)
+			all->next_end_us = s->ends_boot_us;
 	}
 	pthread_mutex_unlock(&all->lock);
 	return rc;
@@ -391,6 +396,7 @@ int sandboxes_revoke(struct sandboxes *all, struct str id_or_name, struct sandbo
 		s = by_name(all, id_or_name);
 	if (s) {
 		atomic_store_explicit(&s->revoked_boot_us, now ? now : 1, memory_order_release);
+		s->told = true;
 		*ret = sandbox_ref(s);
 	}
 	pthread_mutex_unlock(&all->lock);
@@ -426,4 +432,45 @@ size_t sandboxes_n(struct sandboxes *all)
 	n += sandbox_end(s) == REASON_NONE;
 	pthread_mutex_unlock(&all->lock);
 	return n;
+}
+
+/* References to those that have just ended go to v (room for all); how many. Under the lock. */
+static size_t take_ended(struct sandboxes *all, int64_t now, struct sandbox **v)
+{
+	struct sandbox *s;
+	size_t n = 0;
+
+	all->next_end_us = INT64_MAX;
+	TAILQ_FOREACH(s, &all->order, next)
+	{
+		if (s->told)
+			continue;
+		if (ended_boot_us(s, now)) {
+			s->told = true;
+			v[n++] = sandbox_ref(s);
+		} else if (s->ends_boot_us < all->next_end_us) {
+			all->next_end_us = s->ends_boot_us;
+		}
+	}
+	return n;
+}
+
+void sandboxes_each_ended(struct sandboxes *all, void (*fn)(void *arg, const struct sandbox *s),
+			  void *arg)
+{
+	int64_t now = clock_us(CLOCK_BOOTTIME);
+	struct sandbox **v = NULL;
+	size_t n = 0;
+
+	pthread_mutex_lock(&all->lock);
+	if (now >= all->next_end_us)
+		v = malloc((all->n ? all->n : 1) * sizeof(struct sandbox *));
+	if (v)
+		n = take_ended(all, now, v);
+	pthread_mutex_unlock(&all->lock);
+	for (size_t i = 0; i < n; i++) {
+		fn(arg, v[i]);
+		sandbox_unref(v[i]);
+	}
+	free(v);
 }

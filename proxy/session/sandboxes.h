@@ -52,6 +52,11 @@ int sandboxes_revoke(struct sandboxes *all, struct str id_or_name, struct sandbo
 void sandboxes_each(struct sandboxes *all, void (*fn)(void *arg, const struct sandbox *s),
 		    void *arg);
 size_t sandboxes_n(struct sandboxes *all); /* living ones */
+/* Those that have ended since they were made and that nobody was told of yet, each once in its
+ * life; one that sandboxes_revoke has ended is its caller's to tell of. Costs next to nothing while
+ * there are none. */
+void sandboxes_each_ended(struct sandboxes *all, void (*fn)(void *arg, const struct sandbox *s),
+			  void *arg);
 
 /* ---- one of them ---- */
 

@@ -377,7 +377,7 @@ class Stack:
         for line in lines:
             r = json.loads(line)
             r["_line"] = line
-            if not r["event"].startswith(("proxy.", "policy.")):
+            if not r["event"].startswith(("proxy.", "policy.", "sandbox.")):
                 found.append(r)
         return found
 

@@ -163,7 +163,7 @@ static void fill(struct record *r, struct str in, struct fuzz_random *rnd)
 	}
 	r->time.tv_sec = (time_t)fuzz_pick(rnd, 1u << 31);
 	r->time.tv_nsec = (long)fuzz_pick(rnd, 1000000000);
-	r->event = (enum record_event)fuzz_pick(rnd, RECORD_POLICY_REJECT + 1);
+	r->event = (enum record_event)fuzz_pick(rnd, RECORD_EVENTS);
 	r->reason = (enum reason)fuzz_pick(rnd, REASON_COUNT);
 	r->port = (uint16_t)fuzz_pick(rnd, 65536);
 	r->has_decision = fuzz_pick(rnd, 2);

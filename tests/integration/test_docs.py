@@ -145,11 +145,11 @@ def test_every_reason_is_listed_and_the_reverse():
 
 def test_every_event_is_listed_and_the_reverse():
     source = "".join((REPO / f"logging/record.{x}").read_text() for x in "ch")
-    known = set(re.findall(r'"((?:request|tunnel|dns|proxy|policy)\.[a-z]+)"', source))
-    assert len(known) >= 11
+    known = set(re.findall(r'"((?:request|tunnel|dns|proxy|policy|sandbox)\.[a-z]+)"', source))
+    assert len(known) >= 13
     assert words(listed("Events")) == sorted(known)
     for f in COMPLETIONS.iterdir():
-        told = set(re.findall(r"\b(?:request|tunnel|dns|proxy|policy)\.[a-z]+\b", f.read_text()))
+        told = set(re.findall(r"\b(?:request|tunnel|dns|proxy|policy|sandbox)\.[a-z]+\b", f.read_text()))
         assert told == known, f.name
 
 

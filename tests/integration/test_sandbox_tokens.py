@@ -690,3 +690,39 @@ def test_a_thousand(make):
     assert len(told) == 1001 and [x["id"] for x in told][-1] == last["id"]
     assert once(s, "/ok/one/a", Sandbox.field("Bearer " + last["token"])).status == 200
     print(f"1,000 tokens: {grown} KiB")
+
+
+# ---- records of the tokens themselves ----
+
+
+def test_its_making_and_its_end_are_records(world):
+    since = world.mark()
+    box = world.new("one", "--name", "audited")
+    # It is there when the command has its answer, and has no token in it (World.finish looks for those).
+    made, = [r for r in world.records(since) if r["event"] == "sandbox.new"]
+    assert {**made, "time": 0, "error_detail": ""} == {
+        "time": 0, "event": "sandbox.new", "id": box.id, "sandbox": "audited", "client": f"admin:uid={os.getuid()}",
+        "listener": "strict", "policy": "one", "error_detail": ""}
+    assert made["error_detail"] == f"good until {box.listed()['ends']}"
+    box.revoke()
+    end, = [r for r in world.records(since) if r["event"] == "sandbox.end" and r["id"] == box.id]
+    assert (end["reason"], end["client"], end["sandbox"], end["policy"]) == \
+        ("token_revoked", f"admin:uid={os.getuid()}", "audited", "one")
+
+
+def test_an_end_by_itself_is_a_record_of_nobody(world):
+    since = world.mark()
+    box = world.new("one", "--ttl", "1s")
+    end = world.wait_record(since, event="sandbox.end", id=box.id)
+    assert end["reason"] == "token_expired" and "client" not in end
+    time.sleep(1)  # two more looks
+    assert len([r for r in world.records(since) if r["event"] == "sandbox.end" and r["id"] == box.id]) == 1
+
+
+def test_a_token_whose_record_cannot_be_written_is_not_given_out(origin, tmp_path):
+    s = Stile(tmp_path, origin, extra=ADMIN, listen=LISTEN[:1], policies={"one": [allow("http://origin.test:*/ok/**")]},
+              log={"to": "/dev/full"})
+    got = ask(s, "sandbox", "new", "--policy", "one", status=1)
+    assert "log" in got.stderr and "stile_" not in got.stdout
+    assert ask_json(s, "sandbox", "list")["sandboxes"] == []
+    s.finish()

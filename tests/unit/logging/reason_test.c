@@ -99,7 +99,7 @@ static void test_readme_events(void **state)
 	char *copy = str_dup(events);
 
 	(void)state;
-	for (int e = RECORD_REQUEST_START; e <= RECORD_POLICY_REJECT; e++) {
+	for (int e = RECORD_REQUEST_START; e < RECORD_EVENTS; e++) {
 		char quoted[64];
 
 		snprintf(quoted, sizeof(quoted), "`%s`", record_event_word((enum record_event)e));

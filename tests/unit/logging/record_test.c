@@ -334,13 +334,13 @@ static void test_no_room(void **state)
 static void test_events(void **state)
 {
 	static const char *const words[] = {
-		"request.start", "request.end", "request.deny",	 "tunnel.start",
-		"tunnel.end",	 "tunnel.deny", "dns.deny",	 "proxy.start",
-		"proxy.stop",	 "policy.load", "policy.reject",
+		"request.start", "request.end", "request.deny", "tunnel.start", "tunnel.end",
+		"tunnel.deny",	 "dns.deny",	"proxy.start",	"proxy.stop",	"policy.load",
+		"policy.reject", "sandbox.new", "sandbox.end",
 	};
 
 	(void)state;
-	for (int e = RECORD_REQUEST_START; e <= RECORD_POLICY_REJECT; e++)
+	for (int e = RECORD_REQUEST_START; e < RECORD_EVENTS; e++)
 		assert_string_equal(record_event_word((enum record_event)e), words[e]);
 }
 

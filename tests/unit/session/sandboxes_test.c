@@ -16,6 +16,7 @@
 #include <pthread.h>
 
 #include "logging/limits.h"
+#include "logging/strbuf.h"
 #include "proxy/session/sandboxes.h"
 
 static struct sandboxes *all;
@@ -198,6 +199,45 @@ static void test_listed(void **state)
 	sandbox_unref(c);
 }
 
+static void note_ended(void *arg, const struct sandbox *s)
+{
+	struct strbuf *b = arg;
+
+	strbuf_addf(b, "%s %s\n", sandbox_name(s), reason_word(sandbox_end(s)));
+}
+
+static void told(const char *want)
+{
+	struct strbuf b;
+
+	strbuf_init(&b, 4096);
+	sandboxes_each_ended(all, note_ended, &b);
+	assert_string_equal(strbuf_cstr(&b), want);
+	strbuf_clear(&b);
+}
+
+/* Each end is told of once; one that somebody asked for, by whoever asked. */
+static void test_ends_are_told_of(void **state)
+{
+	struct sandbox *which = NULL, *last = add("last", 2000);
+
+	(void)state;
+	sandbox_unref(add("first", 1000));
+	sandbox_unref(add("mine", 1000));
+	sandbox_unref(add("long", 60000));
+	assert_int_equal(sandboxes_revoke(all, STR("mine"), &which, NULL), 0);
+	sandbox_unref(which);
+	told("");
+	usleep(1010000);
+	told("first token_expired\n");
+	told("");
+	while (sandbox_end(last) == REASON_NONE)
+		usleep(10000);
+	told("last token_expired\n");
+	told("");
+	sandbox_unref(last);
+}
+
 static void test_room(void **state)
 {
 	struct sandbox *which = NULL, *last = NULL;
@@ -269,6 +309,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_revoked, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_ends_by_itself, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_listed, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_ends_are_told_of, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_room, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_looked_up_while_it_ends, setup, teardown),
 	};
