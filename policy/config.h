@@ -15,6 +15,9 @@ enum config_log_wait { CONFIG_WAIT_WRITTEN, CONFIG_WAIT_SYNCED, CONFIG_WAIT_NONE
  * whoever made the request, or in the answer to CONNECT. Not said: run explains, serve refuses. */
 enum config_deny { CONFIG_DENY_UNSAID, CONFIG_DENY_EXPLAIN, CONFIG_DENY_REFUSE };
 
+/* `reload:`, when `serve` reads the file again: told by a signal alone, or also when it changes. */
+enum config_reload { CONFIG_RELOAD_SIGNAL, CONFIG_RELOAD_WATCH };
+
 /* `tokens:`, who is served: whoever connects; a sandbox by its token, or else whoever connects;
  * sandboxes by their tokens alone. */
 enum config_tokens { CONFIG_TOKENS_NONE, CONFIG_TOKENS_OPTIONAL, CONFIG_TOKENS_REQUIRED };
@@ -273,6 +276,7 @@ struct config {
 	/* plain */
 	enum config_log_wait log_wait;
 	enum config_deny deny;
+	enum config_reload reload;
 	struct config_limits limits;
 	/* counted: the config itself; atomic */
 	int refs;

@@ -127,6 +127,7 @@ static void load_top(struct loader *l, const struct yaml_node *root)
 		{KEY_TOP_LIMITS, load_limits},
 		{KEY_TOP_USER, load_user},
 		{KEY_TOP_DENY, load_deny},
+		{KEY_TOP_RELOAD, load_reload},
 		{KEY_TOP_CREDENTIALS, load_credentials},
 		{KEY_TOP_UPSTREAM, load_upstream},
 		{KEY_TOP_POLICIES, load_policies},

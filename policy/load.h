@@ -75,6 +75,7 @@ void load_upstream(struct loader *l, const struct yaml_node *node);
 void load_log(struct loader *l, const struct yaml_node *node);
 void load_user(struct loader *l, const struct yaml_node *node);
 void load_deny(struct loader *l, const struct yaml_node *node);
+void load_reload(struct loader *l, const struct yaml_node *node);
 void load_limits(struct loader *l, const struct yaml_node *node);
 void load_limits_defaults(struct config_limits *c);
 void load_credentials(struct loader *l, const struct yaml_node *node);

@@ -20,6 +20,7 @@
 	X(TOP, DENY, "deny")                                                                       \
 	X(TOP, USER, "user")                                                                       \
 	X(TOP, ADMIN, "admin")                                                                     \
+	X(TOP, RELOAD, "reload")                                                                   \
 	X(LISTEN, PROXY, "proxy")                                                                  \
 	X(LISTEN, NAME, "name")                                                                    \
 	X(LISTEN, POLICY, "policy")                                                                \

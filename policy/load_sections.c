@@ -245,3 +245,12 @@ void load_deny(struct loader *l, const struct yaml_node *node)
 	else if (load_word(l, node, "`deny`", words, ARRAY_LEN(words), &which) == 0)
 		l->c->deny = which == 0 ? CONFIG_DENY_EXPLAIN : CONFIG_DENY_REFUSE;
 }
+
+void load_reload(struct loader *l, const struct yaml_node *node)
+{
+	static const char *const words[] = {"signal", "watch"};
+	size_t which = 0;
+
+	if (load_word(l, node, "`reload`", words, ARRAY_LEN(words), &which) == 0)
+		l->c->reload = which == 0 ? CONFIG_RELOAD_SIGNAL : CONFIG_RELOAD_WATCH;
+}

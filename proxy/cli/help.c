@@ -33,8 +33,9 @@ const struct cli_command cli_commands[] = {
 	 "could not be started.\n"},
 	{"serve", cmd_serve, "serve [-c FILE]", "the daemon",
 	 "  -c FILE            the configuration\n"
-	 "SIGHUP reads the configuration again and opens the log anew; SIGUSR1 opens the log "
-	 "anew;\n"
+	 "SIGHUP reads the configuration again and opens the log anew (so does a change of it, "
+	 "with\n"
+	 "`reload: watch` in it); SIGUSR1 opens the log anew;\n"
 	 "SIGTERM lets requests in flight end, then stops.\n"},
 	{"check", cmd_check, "check [-c] FILE...", "every fault of a configuration",
 	 "Prints each fault as FILE:LINE:COL; exit 2 if there is any.\n"},

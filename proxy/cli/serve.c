@@ -10,11 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "logging/log.h"
 #include "proxy/cli/admin_server.h"
 #include "proxy/cli/cli.h"
+#include "proxy/cli/config_watch.h"
 #include "proxy/cli/notify.h"
 #include "proxy/cli/privileges.h"
 #include "proxy/keeper/keeper.h"
@@ -29,6 +31,7 @@ struct serve {
 	struct ca *ca; /* without its key */
 	struct engine *engine;
 	struct admin *admin; /* NULL: none */
+	struct config_watch watch;
 	int signals;
 };
 
@@ -202,10 +205,12 @@ static void reload(struct serve *s)
 	notify_send("RELOADING=1");
 	engine_reopen_log(s->engine);
 	faults_init(&f, s->config->file);
+	config_watch_note_file(&s->watch);
 	if (read_again(s, &fresh, &f) < 0) {
 		reject_broken(s, &f);
 	} else {
 		cli_print_faults(&f);
+		config_watch_note(&s->watch, fresh);
 		if (engine_reload(s->engine, fresh, &e) < 0) {
 			log_error("reload: %s; the old policy stays", e.text);
 			engine_reject(s->engine, e.text);
@@ -235,6 +240,14 @@ static bool on_signal(struct serve *s)
 	return false;
 }
 
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
 /* 0: it was told to stop; 1: it cannot go on. */
 static int serve_loop(struct serve *s)
 {
@@ -250,6 +263,10 @@ static int serve_loop(struct serve *s)
 			return 1;
 		engine_look(s->engine);
 		admin_turn(s->admin, p + 1, n > 0 ? admin_n : 0, s->engine);
+		if (config_watch_due(&s->watch, s->config, now_ms())) {
+			log_info("%s has changed", s->config->file);
+			reload(s);
+		}
 	}
 }
 
@@ -296,6 +313,7 @@ int cmd_serve(int argc, char **argv)
 	s.config = cli_load_config(file);
 	if (!s.config)
 		return EXIT_USAGE;
+	config_watch_start(&s.watch, s.config);
 	if (s.config->listeners_n == 0) {
 		(void)fprintf(stderr, "stile: %s: nothing to listen on (add `listen:`)\n",
 			      s.config->file);
@@ -316,6 +334,7 @@ int cmd_serve(int argc, char **argv)
 	engine_free(s.engine);
 	ca_unref(s.ca);
 	keeper_stop(s.keeper);
+	config_watch_clear(&s.watch);
 	config_unref(s.config);
 	if (s.signals >= 0)
 		close(s.signals);

@@ -1,9 +1,11 @@
 """SIGHUP: a reload is atomic, judges everything anew that was not admitted yet, and changes nothing when it fails."""
 
 import re
+import shutil
 import signal
 import socket
 import ssl
+import time
 
 import pytest
 
@@ -38,6 +40,112 @@ def test_nothing_changes_without_a_signal(stile):
     s = stile()
     s.write(rules=DENY_ALL)
     assert s.get("/ok/a").status == 200
+
+
+def mount(folder, generation, **files):
+    """A volume as the kubelet lays it: the files are links through ..data, which is a link that is swapped."""
+    real = folder / f"..{generation}"
+    real.mkdir(parents=True)
+    for name, text in files.items():
+        (real / name).write_text(text)
+        link = folder / name
+        if not link.is_symlink():
+            link.symlink_to(f"..data/{name}")
+    swap = folder / "..data_tmp"
+    swap.symlink_to(real.name)
+    old = (folder / "..data").readlink() if (folder / "..data").is_symlink() else None
+    swap.rename(folder / "..data")
+    if old:
+        shutil.rmtree(folder / old)
+
+
+def events(s, since):
+    return [r["event"] for r in s.records(since)]
+
+
+def watching(s):
+    """A running stile, told by one last signal that it is to look by itself from now on."""
+    s.reload(extra="reload: watch")
+    return s
+
+
+def test_a_swapped_link_is_a_change(stile, tmp_path):
+    """What a ConfigMap does when it is edited, at a stile that opens no file itself."""
+    folder = tmp_path / "config-map"
+    s = stile(extra="reload: watch")
+    text = {"good": s.config.read_text()}
+    s.write(extra="reload: watch", rules=DENY_ALL)
+    text["deny"] = s.config.read_text()
+    mount(folder, 1, **{"stile.yaml": text["good"]})
+    s.config.unlink()
+    s.config.symlink_to(folder / "stile.yaml")
+    since = s.mark()
+    for generation, (name, status) in enumerate([("deny", 403), ("good", 200), ("deny", 403)], 2):
+        mount(folder, generation, **{"stile.yaml": text[name]})
+        s.wait_record(since, event="policy.load")
+        wait_for(lambda status=status: s.get("/ok/a").status == status)
+        since = s.mark()
+
+
+def test_a_broken_change_is_said_once(stile):
+    s = watching(stile())
+    good, since = s.config.read_text(), s.mark()
+    s.config.write_text(good + "polices: {}\n")
+    s.wait_record(since, event="policy.reject")
+    assert s.get("/ok/a").status == 200
+    # The next one is found, and the broken one was tried once.
+    s.config.write_text(good + "# mended\n")
+    s.wait_record(since, event="policy.load")
+    assert events(s, since).count("policy.reject") == 1
+    assert s.get("/ok/a").status == 200
+
+
+def test_a_file_that_goes_and_comes_back(stile):
+    s = watching(stile())
+    good, since = s.config.read_text(), s.mark()
+    s.config.unlink()
+    assert "cannot be read" in s.wait_record(since, event="policy.reject")["error_detail"]
+    assert s.get("/ok/a").status == 200
+    s.config.write_text(good)
+    s.wait_record(since, event="policy.load")
+
+
+def test_what_is_still_written_is_not_read(stile):
+    """Each state of it would be a policy; it changes more often than it is looked at."""
+    s = watching(stile())
+    since = s.mark()
+    until = time.monotonic() + 2.5
+    while time.monotonic() < until:
+        with s.config.open("a") as f:
+            f.write("#\n")
+        time.sleep(0.01)
+    s.wait_record(since, event="policy.load")
+    # On a machine that stood still for half a second one state in the middle may be read.
+    assert events(s, since).count("policy.load") <= 3
+    assert s.get("/ok/a").status == 200
+
+
+def test_a_file_of_roots_that_changes(stile, origin, tmp_path):
+    """What an origin is believed by is read again too, though the configuration is the same."""
+    roots = tmp_path / "roots.pem"
+    roots.write_bytes((origin.pki / "self-signed.pem").read_bytes())
+    s = stile(extra="reload: watch", upstream={"trust": [str(roots)]})
+    assert s.tls_get("/ok/a").status == 502
+    since = s.mark()
+    fresh = roots.with_suffix(".new")
+    fresh.write_bytes((origin.pki / "ca.pem").read_bytes())
+    fresh.rename(roots)
+    s.wait_record(since, event="policy.load")
+    wait_for(lambda: s.tls_get("/ok/a").status == 200)
+
+
+def test_a_word_less_and_it_looks_no_more(stile):
+    s = watching(stile())
+    s.reload(extra="reload: signal")
+    since = s.mark()
+    s.write(rules=DENY_ALL, extra="reload: signal")
+    time.sleep(1.5)
+    assert s.get("/ok/a").status == 200 and "policy.load" not in events(s, since)
 
 
 def test_one_record_for_each_policy(stile):

@@ -96,7 +96,7 @@ static void test_keys(void **state)
 		{TOP "Listen: []\n", {"3:1: unknown key `Listen` (did you mean `listen`?)"}},
 		{TOP "zebra: 1\n",
 		 {"3:1: unknown key `zebra` (known here: version, listen, ca, upstream, log, "
-		  "credentials, policies, limits, deny, user, admin)"}},
+		  "credentials, policies, limits, deny, user, admin, reload)"}},
 		{RULE("{allow: a.test, metods: [GET]}"),
 		 {"5:25: unknown key `metods` (did you mean `methods`?)"}},
 		{RULE("Allow: a.test"), {"5:9: unknown key `Allow` (did you mean `allow`?)"}},
@@ -686,6 +686,8 @@ static void test_sections(void **state)
 		{TOP "user: 'a b'\n", {"3:7: the user `a b`: a name has letters"}},
 		{TOP "deny: explian\n",
 		 {"3:7: `deny`: unknown `explian` (did you mean `explain`?)"}},
+		{TOP "reload: wacth\n", {"3:9: `reload`: unknown `wacth` (did you mean `watch`?)"}},
+		{TOP "reload: [a]\n", {"3:9: `reload` must be a single value, not a list"}},
 		{TOP "deny: [a]\n", {"3:7: `deny` here is explain or refuse (rules stand under"}},
 		/* limits */
 		{TOP "limits: []\n", {"3:9: `limits` must be a map"}},

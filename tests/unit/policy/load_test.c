@@ -126,6 +126,31 @@ static void test_tokens(void **state)
 	config_unref(c);
 }
 
+static void test_reload(void **state)
+{
+	static const struct {
+		const char *line;
+		enum config_reload want;
+	} cases[] = {
+		{"", CONFIG_RELOAD_SIGNAL},
+		{"reload: signal\n", CONFIG_RELOAD_SIGNAL},
+		{"reload: watch\n", CONFIG_RELOAD_WATCH},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		char text[200];
+		struct config *c;
+
+		(void)snprintf(text, sizeof(text),
+			       "version: 1\n%spolicies: {p: {rules: [{allow: a.test}]}}\n",
+			       cases[i].line);
+		c = loaded("stile.yaml", str_from_c(text));
+		assert_int_equal(c->reload, cases[i].want);
+		config_unref(c);
+	}
+}
+
 static void test_listeners(void **state)
 {
 	struct config *c = loaded("conf/stile.yaml", STR(full));
@@ -767,6 +792,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_listeners),
+		cmocka_unit_test(test_reload),
 		cmocka_unit_test(test_tokens),
 		cmocka_unit_test(test_sections),
 		cmocka_unit_test(test_parent),
