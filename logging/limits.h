@@ -131,9 +131,18 @@
 #define LIMIT_PARENT_INTERIM 4 /* 1xx heads of upstream.proxy in front of its answer */
 
 /* The stub DNS, and the addresses that it gives to names. */
-#define LIMIT_NAMES	    16384 /* that have one at a time, a policy */
-#define LIMIT_NAMES_KEPT    256	  /* of them, for good: sockets are bound to theirs */
-#define LIMIT_NAME_TTL_SECS 60	  /* of an answer; a name has its address for longer */
+#define LIMIT_NAMES		       16384 /* that have one at a time, a policy */
+#define LIMIT_NAMES_KEPT	       256   /* of them, for good: sockets are bound to theirs */
+#define LIMIT_NAME_TTL_SECS	       60    /* of an answer; a name has its address for longer */
+#define LIMIT_DNS_QUERY_BYTES	       2048  /* over TCP; a question has 271 at most */
+#define LIMIT_DNS_CONNECTIONS	       256   /* of TCP, a listener */
+#define LIMIT_DNS_CONNECTIONS_PER_ADDR 64    /* of them, of one client's address */
+/* Refused questions, a socket and worker; beyond, nothing is read for so long as it takes. */
+#define LIMIT_DNS_REFUSED	2000
+#define LIMIT_DNS_REFUSED_PER_S 500
+#define LIMIT_MS_DNS_CLIENT	10000 /* a connection without a whole question */
+#define LIMIT_DATAGRAM_BYTES	2048
+#define LIMIT_DATAGRAM_BATCH	64 /* read in a turn */
 
 /* The audit log. */
 #define LIMIT_RECORD_BYTES    16384   /* one line; longer values are cut and marked */

@@ -66,7 +66,7 @@ static void peer_inet6(const struct sockaddr_in6 *in6, struct listener_peer *p)
 	memcpy(p->addr.b, &in6->sin6_addr, 16);
 }
 
-static void peer_read(int fd, const struct sockaddr_storage *sa, struct listener_peer *p)
+void listener_peer_read(int fd, const struct sockaddr_storage *sa, struct listener_peer *p)
 {
 	struct ucred cred = {.uid = (uid_t)-1};
 	socklen_t n = sizeof(cred);
@@ -130,7 +130,7 @@ static bool take(struct listener *li, int fd, const struct sockaddr_storage *sa)
 		pause_accepting(li, EMFILE);
 		return false;
 	}
-	peer_read(fd, sa, &peer);
+	listener_peer_read(fd, sa, &peer);
 	if (fd_reserve_has(fd, LIMIT_DESCRIPTOR_RESERVE)) {
 		say_full(li, EMFILE);
 		why = REASON_OVERLOADED;

@@ -35,6 +35,9 @@ struct listener_peer {
 	unsigned uid, pid; /* Unix: SO_PEERCRED */
 	char text[64];	   /* "127.0.0.1:40312", "[::1]:1", "unix:uid=1000,pid=7" */
 };
+/* sa: of accept or recvfrom on fd; without one, whoever is at the other end of a Unix socket. */
+struct sockaddr_storage;
+void listener_peer_read(int fd, const struct sockaddr_storage *sa, struct listener_peer *ret);
 
 /* Counts of one listener over all workers, shared: connections and connections per address (IPv6:
  * per /64; Unix peers count in the total only), with a lock a shard of addresses. One a configured

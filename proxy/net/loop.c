@@ -19,7 +19,7 @@
 #include "proxy/net/loop_internal.h"
 
 #define TURN_END_MAX  4
-#define LOOP_KEPT_MAX (LIMIT_LISTENERS + 2)
+#define LOOP_KEPT_MAX (2 * LIMIT_LISTENERS + 2)
 #define SAY_US	      1000000 /* the same complaint again */
 
 struct grave {

@@ -24,7 +24,7 @@ struct event_base *loop_base(struct loop *l); /* for net/ only */
 /* For an event without which its owner would be deaf for good: when the kernel refuses an interest
  * (epoll_ctl(2): no memory, too many watches), those that are kept and wait are registered anew
  * until it takes them. A connection that is refused ends by its timer. Dropping one that is not
- * kept does nothing. At most LIMIT_LISTENERS + 2. */
+ * kept does nothing. At most 2 * LIMIT_LISTENERS + 2. */
 struct event;
 void loop_keep(struct loop *l, struct event *ev);
 void loop_unkeep(struct loop *l, struct event *ev);

@@ -14,9 +14,12 @@
 
 #include "logging/log.h"
 #include "logging/writer.h"
+#include "proxy/net/datagrams.h"
+#include "proxy/net/name_map.h"
 #include "proxy/session/worker.h"
 
 #define TAKE_UP_LOOKS 5000
+#define PORT_TRIES    16 /* for one that is free for TCP and UDP */
 
 struct engine {
 	/* owned */
@@ -179,9 +182,32 @@ static int set_entrance(struct engine *g, size_t i, const struct config_listener
 	en->policy_name = policy ? strdup(policy) : NULL;
 	en->sandbox = g->sandbox;
 	en->explain = o->explain;
-	en->counts = listener_counts_new(o->config->limits.connections,
-					 o->config->limits.connections_per_address);
+	en->names_v6 = l ? l->addr.family == 6 : o->names_v6;
+	en->counts =
+		en->kind == CONFIG_LISTEN_DNS
+			? listener_counts_new(LIMIT_DNS_CONNECTIONS, LIMIT_DNS_CONNECTIONS_PER_ADDR)
+			: listener_counts_new(o->config->limits.connections,
+					      o->config->limits.connections_per_address);
 	return en->name && !en->policy_name == !policy && en->counts ? 0 : -1;
+}
+
+/* Names are a policy's, whichever of its entrances gave or is dialled at their addresses. */
+static int set_names(struct engine *g, size_t i, const struct engine_options *o, struct err *e)
+{
+	struct entrance *en = &g->entrances[i];
+
+	if (en->kind == CONFIG_LISTEN_PROXY)
+		return 0;
+	if (o->names)
+		en->names = name_map_ref(o->names);
+	for (size_t k = 0; k < i && !en->names; k++) {
+		const struct entrance *other = &g->entrances[k];
+
+		if (other->names && strcmp(other->policy_name ? other->policy_name : "",
+					   en->policy_name ? en->policy_name : "") == 0)
+			en->names = name_map_ref(other->names);
+	}
+	return en->names ? 0 : name_map_new(&en->names, e);
 }
 
 /* The n-th worker's own of those that somebody else opened. */
@@ -198,35 +224,76 @@ static int share_ready(struct engine *g, const struct engine_options *o, size_t 
 	return 0;
 }
 
-/* The n-th worker's sockets. TCP gets one a worker (SO_REUSEPORT); a Unix path or a socket from
- * outside exists once and is shared by duplicates of it: the kernel wakes whoever is ready. */
+/* TCP gets one a worker (SO_REUSEPORT); a Unix path or a socket from outside exists once and is
+ * shared by duplicates of it: the kernel wakes whoever is ready. */
+static int open_listener(struct engine *g, const struct config_listener *c, size_t n, size_t i,
+			 struct err *e)
+{
+	int *fd = &g->sockets[n * g->sockets_n + i].fd;
+	struct config_listener at = *c;
+
+	if (n > 0 && c->unix_path) {
+		*fd = dup(g->sockets[i].fd);
+		return *fd < 0 ? err_sys(e, errno, "listening socket") : 0;
+	}
+	/* Port 0: the first worker's socket finds one, the others join it. */
+	at.port = n > 0 ? g->ports[i] : c->port;
+	if (n == 0 && g->workers_n > 1 && listener_check_free(c, e) < 0)
+		return -1;
+	if (listener_open(&at, g->workers_n > 1, fd, &g->ports[i], e) < 0)
+		return -1;
+	if (c->unix_path)
+		listener_path_note(c->unix_path, &g->paths[i]);
+	return 0;
+}
+
+/* Questions come over TCP and UDP at one port, whose number may still have to be found. */
+static int open_dns(struct engine *g, const struct config_listener *c, size_t n, size_t i,
+		    size_t udp, struct err *e)
+{
+	struct worker_socket *row = g->sockets + n * g->sockets_n;
+	int tries = n == 0 && c->port == 0 ? PORT_TRIES : 1;
+
+	while (tries-- > 0) {
+		if (open_listener(g, c, n, i, e) < 0)
+			return -1;
+		if (datagrams_open(c, g->ports[i], g->workers_n > 1, &row[udp].fd, e) == 0)
+			return 0;
+		close(row[i].fd);
+		row[i].fd = -1;
+	}
+	return -1;
+}
+
+/* The n-th worker's sockets: one a listener, and those of UDP behind them. */
 static int open_for_worker(struct engine *g, const struct engine_options *o, size_t n,
 			   struct err *e)
 {
 	struct worker_socket *row = g->sockets + n * g->sockets_n;
+	size_t udp = g->entrances_n;
 
-	for (size_t i = 0; i < g->sockets_n; i++) {
+	for (size_t i = 0; i < g->entrances_n; i++) {
 		const struct config_listener *c = &o->config->listeners[i];
 
 		row[i].entrance = &g->entrances[i];
-		if (n > 0 && c->unix_path) {
-			row[i].fd = dup(g->sockets[i].fd);
-			if (row[i].fd < 0)
-				return err_sys(e, errno, "listening socket");
-		} else {
-			struct config_listener at = *c;
-
-			/* Port 0: the first worker's socket finds one, the others join it. */
-			at.port = n > 0 ? g->ports[i] : c->port;
-			if (n == 0 && g->workers_n > 1 && listener_check_free(c, e) < 0)
+		if (c->kind == CONFIG_LISTEN_DNS) {
+			row[udp].entrance = &g->entrances[i];
+			if (open_dns(g, c, n, i, udp++, e) < 0)
 				return -1;
-			if (listener_open(&at, g->workers_n > 1, &row[i].fd, &g->ports[i], e) < 0)
-				return -1;
-			if (c->unix_path)
-				listener_path_note(c->unix_path, &g->paths[i]);
+		} else if (open_listener(g, c, n, i, e) < 0) {
+			return -1;
 		}
 	}
 	return 0;
+}
+
+static size_t count_sockets(const struct config *c)
+{
+	size_t n = c->listeners_n;
+
+	for (size_t i = 0; i < c->listeners_n; i++)
+		n += c->listeners[i].kind == CONFIG_LISTEN_DNS;
+	return n;
 }
 
 static int make_entrances(struct engine *g, const struct engine_options *o, struct err *e)
@@ -235,7 +302,7 @@ static int make_entrances(struct engine *g, const struct engine_options *o, stru
 	bool ready = o->sockets_n > 0;
 
 	g->entrances_n = ready ? ARRAY_LEN(ready_names) : c->listeners_n;
-	g->sockets_n = ready ? o->sockets_n : c->listeners_n;
+	g->sockets_n = ready ? o->sockets_n : count_sockets(c);
 	if (g->entrances_n == 0)
 		return err_set(e, "no listener: add `listen:` to %s", c->file);
 	g->entrances = calloc(g->entrances_n, sizeof(*g->entrances));
@@ -249,6 +316,9 @@ static int make_entrances(struct engine *g, const struct engine_options *o, stru
 	for (size_t i = 0; i < g->entrances_n; i++)
 		if (set_entrance(g, i, ready ? NULL : &c->listeners[i], o) < 0)
 			return err_set(e, "out of memory");
+	for (size_t i = 0; i < g->entrances_n; i++)
+		if (set_names(g, i, o, e) < 0)
+			return -1;
 	return 0;
 }
 
@@ -594,6 +664,7 @@ void engine_free(struct engine *g)
 		free(g->entrances[i].name);
 		free(g->entrances[i].policy_name);
 		listener_counts_unref(g->entrances[i].counts);
+		name_map_unref(g->entrances[i].names);
 	}
 	sandboxes_free(g->sandboxes);
 	signer_free(g->signer);

@@ -12,6 +12,7 @@
 #include "proxy/keeper/keeper.h"
 
 struct engine;
+struct name_map;
 
 /* A socket that somebody else opened (made inside a namespace): listening, or of UDP. */
 struct engine_socket {
@@ -31,6 +32,8 @@ struct engine_options {
 	const struct engine_socket *sockets;
 	size_t sockets_n;
 	const char *policy_name; /* with sockets */
+	struct name_map *names;	 /* with sockets; NULL: a new one. The engine takes a reference. */
+	bool names_v6;		 /* with sockets: see struct entrance */
 	bool explain;		 /* what `deny:` is when the configuration does not say */
 	bool tell;		 /* write placeholders to their files, at a reload too */
 };

@@ -15,6 +15,7 @@
 #include "proxy/credentials/sigv4.h"
 #include "proxy/session/client.h"
 #include "proxy/session/client_token.h"
+#include "proxy/session/stub_dns.h"
 #include "proxy/session/tunnel.h"
 #include "proxy/session/upstream.h"
 
@@ -173,8 +174,10 @@ static int add_listeners(struct worker *w, const struct worker_options *o, struc
 		const struct entrance *en = o->sockets[i].entrance;
 
 		*wl = (struct worker_listener){.worker = w, .entrance = en, .fd = -1};
-		if (listener_new(w->loop, o->sockets[i].fd, en->counts, on_accept, on_refused, wl,
-				 &wl->listener, e) < 0)
+		if (en->kind == CONFIG_LISTEN_DNS
+			    ? stub_dns_new(w, en, o->sockets[i].fd, &wl->dns, e) < 0
+			    : listener_new(w->loop, o->sockets[i].fd, en->counts, on_accept,
+					   on_refused, wl, &wl->listener, e) < 0)
 			return -1;
 		w->listeners_n++;
 	}
@@ -188,6 +191,8 @@ static void stop_listening(struct worker *w)
 	for (size_t i = 0; i < w->listeners_n; i++) {
 		listener_free(w->listeners[i].listener);
 		w->listeners[i].listener = NULL;
+		stub_dns_free(w->listeners[i].dns);
+		w->listeners[i].dns = NULL;
 		if (w->listeners[i].fd >= 0)
 			close(w->listeners[i].fd);
 		w->listeners[i].fd = -1;

@@ -27,6 +27,8 @@ struct exchange;
 struct tunnel;
 struct origin_h2;
 struct sigv4;
+struct stub_dns;
+struct name_map;
 
 /* A configured way in, of one socket or some; made by the engine, shared by the workers, unchanged
  * while they run. */
@@ -35,12 +37,16 @@ struct entrance {
 	char *name;
 	char *policy_name; /* NULL: a token's alone */
 	struct listener_counts *counts;
+	/* counted: what the stub DNS gives, and transparent connections bring back; one map a
+	 * policy. NULL for CONFIG_LISTEN_PROXY. */
+	struct name_map *names;
 	/* borrowed: for identity.c; NULL: named after the listener */
 	const char *sandbox;
 	/* plain */
 	enum config_listener_kind kind;
 	enum config_tokens tokens;
-	bool explain; /* where the configuration does not say it */
+	bool explain;  /* where the configuration does not say it */
+	bool names_v6; /* the stub DNS gives IPv6 addresses, too */
 };
 
 /* One socket of a worker's own, and what it belongs to. */
@@ -52,8 +58,10 @@ struct worker_socket {
 struct worker_listener {
 	struct worker *worker;
 	const struct entrance *entrance;
-	struct listener *listener; /* owned */
-	int fd;			   /* owned */
+	/* owned: one of the first two */
+	struct listener *listener;
+	struct stub_dns *dns;
+	int fd;
 };
 
 /* Somebody who waits for a line to reach the kernel. Embedded in its owner. */
