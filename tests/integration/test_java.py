@@ -88,7 +88,9 @@ def test_a_websocket(world, env, java, sockets):
     since = world.mark()
     assert run(*java, "socket", f"wss://origin.test:{sockets.port}/socket", env=env).stdout == "70003\n1000\n"
     end = world.settled().wait_record(since, event="request.end", scheme="wss")
-    assert end["bytes_out"] > 70000 and "error" not in end
+    assert end["bytes_out"] > 70000 and end["bytes_in"] > 70000
+    # The JVM exits behind both Close frames; what of TLS it has not read by then resets its connection.
+    assert end.get("error") in (None, "client_closed")
     got = run(*java, "socket", f"wss://origin.test:{sockets.port}/other", env=env, status=1)
     assert "WebSocketHandshakeException" in got.stderr
     assert world.wait_record(since, event="request.deny", scheme="wss")["reason"] == "no_rule"
