@@ -18,6 +18,7 @@ static void free_listeners(struct config *c)
 	for (size_t i = 0; i < c->listeners_n; i++) {
 		free(c->listeners[i].name);
 		free(c->listeners[i].unix_path);
+		free(c->listeners[i].netns);
 		free(c->listeners[i].policy_name);
 	}
 	free(c->listeners);

@@ -22,6 +22,10 @@ enum config_reload { CONFIG_RELOAD_SIGNAL, CONFIG_RELOAD_WATCH };
  * sandboxes by their tokens alone. */
 enum config_tokens { CONFIG_TOKENS_NONE, CONFIG_TOKENS_OPTIONAL, CONFIG_TOKENS_REQUIRED };
 
+struct config_place {
+	uint32_t line, col;
+};
+
 /* What is spoken at a listener: HTTP to a proxy; whatever a program says that knows of none, and
  * was led here by an address; questions for names. */
 enum config_listener_kind { CONFIG_LISTEN_PROXY, CONFIG_LISTEN_TRANSPARENT, CONFIG_LISTEN_DNS };
@@ -30,6 +34,7 @@ struct config_listener {
 	/* owned */
 	char *name;	 /* "proxy-0" unless given by `name:` */
 	char *unix_path; /* NULL for TCP */
+	char *netns;	 /* the network namespace to open it in; NULL: stile's own */
 	/* Resolved; NULL with CONFIG_TOKENS_REQUIRED (the token decides), and never else after a
 	 * load without faults. */
 	char *policy_name;
@@ -37,7 +42,8 @@ struct config_listener {
 	enum config_listener_kind kind;
 	enum config_tokens tokens;
 	struct ipaddr addr;
-	uint16_t port;	    /* 0: any free one, printed at start */
+	uint16_t port; /* 0: any free one, printed at start */
+	struct config_place netns_at;
 	unsigned unix_mode; /* `mode:`, default 0660 */
 	/* borrowed from the config; NULL as policy_name */
 	struct policy *policy;
@@ -243,10 +249,6 @@ struct config_test {
 	uint32_t line, col;
 };
 
-struct config_place {
-	uint32_t line, col;
-};
-
 struct config {
 	/* owned */
 	char *file;
@@ -297,6 +299,8 @@ int config_read_file(const char *path, char **ret, size_t *ret_n, struct faults 
  * say `--allow:N` as their place. */
 int config_with_allows(struct config *c, const char *policy, const char *const *targets,
 		       size_t targets_n, struct config **ret, struct faults *f) ATTR_NODISCARD;
+/* As it is written in `listen:`. */
+const char *config_kind_word(enum config_listener_kind kind);
 struct config *config_ref(struct config *c);
 void config_unref(struct config *c); /* NULL is accepted; thread-safe */
 struct policy *config_policy(const struct config *c, const char *name);

@@ -22,10 +22,14 @@
 	X(TOP, ADMIN, "admin")                                                                     \
 	X(TOP, RELOAD, "reload")                                                                   \
 	X(LISTEN, PROXY, "proxy")                                                                  \
+	X(LISTEN, TRANSPARENT, "transparent")                                                      \
+	X(LISTEN, DNS, "dns")                                                                      \
 	X(LISTEN, NAME, "name")                                                                    \
 	X(LISTEN, POLICY, "policy")                                                                \
 	X(LISTEN, MODE, "mode")                                                                    \
 	X(LISTEN, TOKENS, "tokens")                                                                \
+	X(PLACE, ADDRESS, "address")                                                               \
+	X(PLACE, NETNS, "netns")                                                                   \
 	X(CA, DIR, "dir")                                                                          \
 	X(UPSTREAM, TRUST, "trust")                                                                \
 	X(UPSTREAM, HOSTS, "hosts")                                                                \
@@ -176,6 +180,7 @@
 /* The prefix of a section's keys in config_keys(). */
 #define SECTION_PREFIX_TOP	  ""
 #define SECTION_PREFIX_LISTEN	  "listen[]."
+#define SECTION_PREFIX_PLACE	  "listen[].<kind>."
 #define SECTION_PREFIX_CA	  "ca."
 #define SECTION_PREFIX_UPSTREAM	  "upstream."
 #define SECTION_PREFIX_PARENT	  "upstream.proxy."
@@ -205,6 +210,7 @@
 enum section {
 	SECTION_TOP,
 	SECTION_LISTEN,
+	SECTION_PLACE,
 	SECTION_CA,
 	SECTION_UPSTREAM,
 	SECTION_PARENT,

@@ -12,6 +12,25 @@
 #define MODE_DEFAULT 0660
 #define MODE_DIGITS  4
 
+static const struct {
+	enum config_key key;
+	enum config_listener_kind kind;
+} kinds[] = {
+	{KEY_LISTEN_PROXY, CONFIG_LISTEN_PROXY},
+	{KEY_LISTEN_TRANSPARENT, CONFIG_LISTEN_TRANSPARENT},
+	{KEY_LISTEN_DNS, CONFIG_LISTEN_DNS},
+};
+
+const char *config_kind_word(enum config_listener_kind kind)
+{
+	switch (kind) {
+	case CONFIG_LISTEN_PROXY: return "proxy";
+	case CONFIG_LISTEN_TRANSPARENT: return "transparent";
+	case CONFIG_LISTEN_DNS: return "dns";
+	}
+	return "";
+}
+
 static void refuse_address(struct loader *l, const struct yaml_node *node, struct str s)
 {
 	fault_add(l->f, node->line, node->col,
@@ -63,7 +82,8 @@ static int read_tcp(struct loader *l, const struct yaml_node *node, struct str s
 		refuse_address(l, node, s);
 		return -1;
 	}
-	if (!is_loopback(&to->addr))
+	/* Who can reach another namespace is that namespace's business. */
+	if (!is_loopback(&to->addr) && !to->netns)
 		fault_warn(l->f, node->line, node->col,
 			   "`%.*s` may be reachable from other machines", SHOW(s));
 	return 0;
@@ -80,21 +100,57 @@ static char *read_socket(struct loader *l, const struct yaml_node *node, struct 
 	return path;
 }
 
-static int read_proxy(struct loader *l, const struct yaml_node *node, struct config_listener *to)
+static int read_address(struct loader *l, const struct yaml_node *node, const char *what,
+			struct config_listener *to)
 {
 	struct str s;
 
-	if (load_plain(l, node, "`proxy`", &s) < 0)
+	if (load_plain(l, node, what, &s) < 0)
 		return -1;
 	if (!str_starts(s, UNIX_PREFIX))
 		return read_tcp(l, node, s, to);
 	s = str_skip(s, UNIX_PREFIX.n);
+	if (to->kind != CONFIG_LISTEN_PROXY || to->netns) {
+		fault_add(l->f, node->line, node->col,
+			  to->netns ? "a unix: socket is in no network namespace (write ADDR:PORT)"
+				    : "only a `proxy` may be a unix: socket (write ADDR:PORT)");
+		return -1;
+	}
 	if (s.n == 0) {
 		refuse_address(l, node, node->text);
 		return -1;
 	}
 	to->unix_path = read_socket(l, node, s);
 	return to->unix_path ? 0 : -1;
+}
+
+/* ADDR:PORT, or {netns: FILE, address: ADDR:PORT}. */
+static int read_place(struct loader *l, const struct yaml_node *node, const char *what,
+		      struct config_listener *to)
+{
+	const struct yaml_node *netns, *address;
+	struct section_values v;
+	struct str s;
+
+	if (node->kind != YAML_MAP)
+		return read_address(l, node, what, to);
+	if (load_section(l, node, what, SECTION_PLACE, &v) < 0)
+		return -1;
+	netns = section_value(&v, KEY_PLACE_NETNS);
+	address = section_value(&v, KEY_PLACE_ADDRESS);
+	if (!netns || !address) {
+		if (!v.has_unknown)
+			fault_add(l->f, node->line, node->col,
+				  "%s needs `netns` and `address` (such as {netns: "
+				  "/run/netns/agent1, address: 127.0.0.1:3128})",
+				  what);
+		return -1;
+	}
+	if (load_text(l, netns, "`netns`", &s) < 0)
+		return -1;
+	to->netns = load_path(l, netns, s);
+	to->netns_at = (struct config_place){netns->line, netns->col};
+	return to->netns ? read_address(l, address, "`address`", to) : -1;
 }
 
 /* A socket in the file system alone: whoever may open it is asked for, and a sandbox with a network
@@ -195,13 +251,20 @@ static void read_policy(struct loader *l, const struct yaml_node *at, const stru
 
 /* ---- who is served ---- */
 
-static void read_tokens(struct loader *l, const struct yaml_node *node, struct config_listener *to)
+static void read_tokens(struct loader *l, const struct yaml_node *node, const struct yaml_node *key,
+			struct config_listener *to)
 {
 	static const char *const words[] = {"optional", "required"};
 	size_t which = 0;
 
 	if (!node)
 		return;
+	if (to->kind != CONFIG_LISTEN_PROXY) {
+		fault_add(l->f, key->line, key->col,
+			  "`tokens` is for `proxy`: who knows of no proxy shows it no token (give "
+			  "each sandbox listeners of its own)");
+		return;
+	}
 	/* What cannot be read must not end up as a listener that serves everybody. */
 	to->tokens = CONFIG_TOKENS_REQUIRED;
 	if (load_word(l, node, "`tokens`", words, ARRAY_LEN(words), &which) < 0)
@@ -218,11 +281,12 @@ static void read_tokens(struct loader *l, const struct yaml_node *node, struct c
 
 static void read_name(struct loader *l, const struct yaml_node *node, struct config_listener *to)
 {
-	char name[24];
+	char name[32];
 	struct str s;
 
 	if (!node) {
-		snprintf(name, sizeof(name), "proxy-%zu", l->c->listeners_n);
+		snprintf(name, sizeof(name), "%s-%zu", config_kind_word(to->kind),
+			 l->c->listeners_n);
 		to->name = load_keep(l, str_from_c(name));
 	} else if (load_text(l, node, "`name`", &s) == 0 &&
 		   load_name(l, node, "the listener", s) == 0) {
@@ -234,6 +298,8 @@ static bool same_place(const struct config_listener *a, const struct config_list
 {
 	if (a->unix_path || b->unix_path)
 		return a->unix_path && b->unix_path && strcmp(a->unix_path, b->unix_path) == 0;
+	if (!a->netns != !b->netns || (a->netns && strcmp(a->netns, b->netns) != 0))
+		return false;
 	return a->port != 0 && a->port == b->port && ipaddr_eq(&a->addr, &b->addr);
 }
 
@@ -250,26 +316,57 @@ static void check_others(struct loader *l, const struct yaml_node *node,
 	}
 }
 
+/* What is spoken there, and where that is. True: it is said, and can be read. */
+static bool read_kind(struct loader *l, const struct yaml_node *node,
+		      const struct section_values *v, struct config_listener *to)
+{
+	const struct yaml_node *key = NULL, *place = NULL;
+	char what[32];
+
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+		const struct yaml_node *value = section_value(v, kinds[i].key);
+
+		if (value && place) {
+			fault_add(l->f, section_key(v, kinds[i].key)->line,
+				  section_key(v, kinds[i].key)->col,
+				  "a listener is one of `proxy`, `transparent` and `dns` (write "
+				  "another one for the other)");
+			return false;
+		}
+		if (!value)
+			continue;
+		place = value;
+		key = section_key(v, kinds[i].key);
+		to->kind = kinds[i].kind;
+	}
+	if (!place) {
+		if (!v->has_unknown && !l->partial)
+			fault_add(l->f, node->line, node->col,
+				  "a listener needs `proxy` (an address, such as 127.0.0.1:3128) "
+				  "or `transparent` or `dns`");
+		return false;
+	}
+	snprintf(what, sizeof(what), "`%.*s`", SHOW(key->text));
+	return read_place(l, place, what, to) == 0;
+}
+
 static void read_listener(struct loader *l, const struct yaml_node *node)
 {
 	struct config_listener *to = &l->c->listeners[l->c->listeners_n];
-	const struct yaml_node *proxy, *mode;
+	const struct yaml_node *mode, *tokens;
 	struct section_values v;
 	bool placed;
 
 	if (load_section(l, node, "a listener", SECTION_LISTEN, &v) < 0)
 		return;
 	to->unix_mode = MODE_DEFAULT;
-	proxy = section_value(&v, KEY_LISTEN_PROXY);
 	mode = section_value(&v, KEY_LISTEN_MODE);
-	placed = proxy && read_proxy(l, proxy, to) == 0;
-	if (!proxy && !v.has_unknown && !l->partial)
-		fault_add(l->f, node->line, node->col,
-			  "a listener needs `proxy` (an address, such as 127.0.0.1:3128)");
+	tokens = section_value(&v, KEY_LISTEN_TOKENS);
+	placed = read_kind(l, node, &v, to);
 	if (mode && placed)
 		read_mode(l, mode, section_key(&v, KEY_LISTEN_MODE), to);
 	read_name(l, section_value(&v, KEY_LISTEN_NAME), to);
-	read_tokens(l, section_value(&v, KEY_LISTEN_TOKENS), to);
+	read_tokens(l, tokens, section_key(&v, KEY_LISTEN_TOKENS), to);
 	read_policy(l, node, section_value(&v, KEY_LISTEN_POLICY), to);
 	if (placed)
 		check_others(l, node, to);

@@ -14,6 +14,7 @@
 #include "logging/limits.h"
 #include "logging/log.h"
 #include "proxy/credentials/slot.h"
+#include "proxy/net/listener.h"
 #include "proxy/session/sandboxes.h"
 #include "proxy/session/snapshot.h"
 
@@ -54,21 +55,12 @@ static void put_span(struct json *j, const char *key, int64_t us)
 static void put_place(struct json *j, const struct engine *g, size_t i)
 {
 	const struct config_listener *l = &engine_snapshot(g)->config->listeners[i];
-	char addr[IPADDR_TEXT_MAX], mem[IPADDR_TEXT_MAX + 16];
 	struct strbuf b;
 
-	if (l->unix_path) {
-		strbuf_init(&b, 256);
-		strbuf_adds(&b, "unix:");
-		strbuf_adds(&b, l->unix_path);
-		json_kv_str(j, "at", strbuf_str(&b));
-		strbuf_clear(&b);
-		return;
-	}
-	ipaddr_format(&l->addr, addr);
-	strbuf_init_fixed(&b, mem, sizeof(mem));
-	strbuf_addf(&b, l->addr.family == 6 ? "[%s]:%u" : "%s:%u", addr, engine_port(g, i));
+	strbuf_init(&b, 8192);
+	listener_add_place(l, engine_port(g, i), &b);
 	json_kv_str(j, "at", strbuf_str(&b));
+	strbuf_clear(&b);
 }
 
 /* ---- what was asked ---- */
@@ -352,6 +344,7 @@ static void put_listeners(const struct ask *a)
 	for (size_t i = 0; i < c->listeners_n; i++) {
 		json_open(a->j, '{');
 		put_cstr(a->j, "name", c->listeners[i].name);
+		put_cstr(a->j, "kind", config_kind_word(c->listeners[i].kind));
 		put_place(a->j, a->g, i);
 		json_kv_opt(a->j, "policy", str_from_c(c->listeners[i].policy_name));
 		put_cstr(a->j, "tokens", tokens_word(c->listeners[i].tokens));

@@ -45,7 +45,8 @@ static bool is_dialable(const struct config_listener *l)
 {
 	struct ipaddr every = {.family = l->addr.family};
 
-	return !l->unix_path && l->port != 0 && !ipaddr_eq(&l->addr, &every);
+	return l->kind == CONFIG_LISTEN_PROXY && !l->unix_path && l->port != 0 &&
+	       !ipaddr_eq(&l->addr, &every);
 }
 
 /* The first listener that a client can be sent to. */

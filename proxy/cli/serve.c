@@ -20,6 +20,7 @@
 #include "proxy/cli/notify.h"
 #include "proxy/cli/privileges.h"
 #include "proxy/keeper/keeper.h"
+#include "proxy/net/listener.h"
 #include "proxy/session/engine.h"
 
 #define TICK_MS	      500
@@ -51,42 +52,25 @@ static int block_signals(struct err *e)
 	return fd < 0 ? err_sys(e, errno, "signalfd") : fd;
 }
 
-static void say_by_token(const struct serve *s, size_t i)
-{
-	const struct config_listener *l = &s->config->listeners[i];
-	char addr[IPADDR_TEXT_MAX];
-
-	if (l->unix_path) {
-		log_info("listening on unix:%s (a policy for each token)", l->unix_path);
-		return;
-	}
-	ipaddr_format(&l->addr, addr);
-	log_info(l->addr.family == 6 ? "listening on [%s]:%u (a policy for each token)"
-				     : "listening on %s:%u (a policy for each token)",
-		 addr, engine_port(s->engine, i));
-}
-
 static void say_listening(const struct serve *s)
 {
 	for (size_t i = 0; i < s->config->listeners_n; i++) {
 		const struct config_listener *l = &s->config->listeners[i];
-		char addr[IPADDR_TEXT_MAX];
 		size_t rules = l->policy ? policy_rules_n(l->policy) : 0;
+		struct strbuf b;
 
-		if (!l->policy) {
-			say_by_token(s, i);
-			continue;
-		}
-		if (l->unix_path) {
-			log_info("listening on unix:%s (policy %s, %zu rule%s)", l->unix_path,
-				 l->policy_name, rules, rules == 1 ? "" : "s");
-			continue;
-		}
-		ipaddr_format(&l->addr, addr);
-		log_info(l->addr.family == 6 ? "listening on [%s]:%u (policy %s, %zu rule%s)"
-					     : "listening on %s:%u (policy %s, %zu rule%s)",
-			 addr, engine_port(s->engine, i), l->policy_name, rules,
-			 rules == 1 ? "" : "s");
+		strbuf_init(&b, 8192);
+		listener_add_place(l, engine_port(s->engine, i), &b);
+		strbuf_adds(&b, " (");
+		if (l->kind != CONFIG_LISTEN_PROXY)
+			strbuf_addf(&b, "%s, ", config_kind_word(l->kind));
+		if (l->policy)
+			strbuf_addf(&b, "policy %s, %zu rule%s)", l->policy_name, rules,
+				    rules == 1 ? "" : "s");
+		else
+			strbuf_adds(&b, "a policy for each token)");
+		log_info("listening on %s", strbuf_cstr(&b));
+		strbuf_clear(&b);
 	}
 }
 

@@ -76,6 +76,7 @@ static void print_status(const json_t *a)
 	{
 		(void)printf("%-12s ", i == 0 ? "listeners" : "");
 		admin_print_cell(text_of(one, "name"), 12);
+		admin_print_cell(text_of(one, "kind"), 0);
 		admin_print_cell(text_of(one, "at"), 0);
 		(void)printf("policy ");
 		admin_print_cell(text_of(one, "policy"), 0);

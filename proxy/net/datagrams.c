@@ -15,6 +15,7 @@
 #include <event2/event_struct.h>
 
 #include "logging/limits.h"
+#include "proxy/net/netns.h"
 
 #define ANSWER_ROOM 512
 
@@ -56,8 +57,8 @@ static socklen_t address_of(const struct ipaddr *a, uint16_t port, struct sockad
 	return sizeof(*in6);
 }
 
-int datagrams_open(const struct config_listener *c, uint16_t port, bool reuseport, int *ret_fd,
-		   struct err *e)
+static int open_here(const struct config_listener *c, uint16_t port, bool reuseport, int *ret_fd,
+		     struct err *e)
 {
 	int fd = socket(c->addr.family == 6 ? AF_INET6 : AF_INET,
 			SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -77,6 +78,23 @@ int datagrams_open(const struct config_listener *c, uint16_t port, bool reusepor
 	}
 	*ret_fd = fd;
 	return 0;
+}
+
+static int open_there(const void *arg, int *ret_fd, struct err *e)
+{
+	const struct config_listener *c = arg;
+
+	return open_here(c, c->port, false, ret_fd, e);
+}
+
+int datagrams_open(const struct config_listener *c, uint16_t port, bool reuseport, int *ret_fd,
+		   struct err *e)
+{
+	struct config_listener at = *c;
+
+	at.port = port;
+	return c->netns ? netns_open(c->netns, open_there, &at, ret_fd, e)
+			: open_here(c, port, reuseport, ret_fd, e);
 }
 
 /* What was the destination becomes the source; by which interface, the kernel decides anew but for

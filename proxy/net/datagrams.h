@@ -9,7 +9,7 @@
 #include "proxy/net/listener.h"
 
 /* Opens the UDP socket that stands beside a configured listener's of TCP, at that port:
- * non-blocking, cloexec, with reuseport also SO_REUSEPORT. */
+ * non-blocking, cloexec, with reuseport also SO_REUSEPORT; in c->netns if it has one. */
 int datagrams_open(const struct config_listener *c, uint16_t port, bool reuseport, int *ret_fd,
 		   struct err *e) ATTR_NODISCARD;
 

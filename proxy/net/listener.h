@@ -9,11 +9,15 @@
 #include "proxy/net/loop.h"
 
 /* Opens the socket of a configured listener: non-blocking, cloexec, SO_REUSEADDR, with reuseport
- * also SO_REUSEPORT, IPV6_V6ONLY, backlog SOMAXCONN. A Unix path: a socket left behind by a dead
+ * also SO_REUSEPORT, IPV6_V6ONLY, backlog SOMAXCONN; in c->netns if
+ * it has one (before there are threads). A Unix path: a socket left behind by a dead
  * process is replaced, a living one or another kind of file is an error; the mode is set before
  * anybody can connect. *ret_port is the port it got. */
 int listener_open(const struct config_listener *c, bool reuseport, int *ret_fd, uint16_t *ret_port,
 		  struct err *e) ATTR_NODISCARD;
+
+/* "127.0.0.1:3128", "unix:/path", "[::1]:3128 in /run/netns/agent1". */
+void listener_add_place(const struct config_listener *c, uint16_t port, struct strbuf *out);
 
 /* Which file the path of a Unix listener is: noted behind listener_open, and removed with it at a
  * clean end if it is that file still. Both while the socket is open: until then no other file gets

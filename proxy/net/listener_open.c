@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "logging/log.h"
+#include "proxy/net/netns.h"
 
 static int open_tcp(const struct config_listener *c, bool reuseport, int fd, struct err *e)
 {
@@ -141,7 +142,8 @@ int listener_check_free(const struct config_listener *c, struct err *e)
 {
 	int fd, rc;
 
-	if (c->unix_path || c->port == 0)
+	/* One socket serves all workers in another namespace: it is its own check. */
+	if (c->unix_path || c->netns || c->port == 0)
 		return 0;
 	fd = socket(c->addr.family == 6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
@@ -151,8 +153,8 @@ int listener_check_free(const struct config_listener *c, struct err *e)
 	return rc;
 }
 
-int listener_open(const struct config_listener *c, bool reuseport, int *ret_fd, uint16_t *ret_port,
-		  struct err *e)
+static int open_here(const struct config_listener *c, bool reuseport, int *ret_fd,
+		     uint16_t *ret_port, struct err *e)
 {
 	int family = c->unix_path ? AF_UNIX : c->addr.family == 6 ? AF_INET6 : AF_INET;
 	int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -179,4 +181,39 @@ int listener_open(const struct config_listener *c, bool reuseport, int *ret_fd, 
 fail:
 	close(fd);
 	return -1;
+}
+
+static int open_there(const void *arg, int *ret_fd, struct err *e)
+{
+	uint16_t port;
+
+	return open_here(arg, false, ret_fd, &port, e);
+}
+
+int listener_open(const struct config_listener *c, bool reuseport, int *ret_fd, uint16_t *ret_port,
+		  struct err *e)
+{
+	if (!c->netns)
+		return open_here(c, reuseport, ret_fd, ret_port, e);
+	if (netns_open(c->netns, open_there, c, ret_fd, e) < 0)
+		return -1;
+	if (port_of(*ret_fd, ret_port) == 0)
+		return 0;
+	err_sys(e, errno, "listener %s: its port", c->name ? c->name : "");
+	close(*ret_fd);
+	return -1;
+}
+
+void listener_add_place(const struct config_listener *c, uint16_t port, struct strbuf *out)
+{
+	char addr[IPADDR_TEXT_MAX];
+
+	if (c->unix_path) {
+		strbuf_addf(out, "unix:%s", c->unix_path);
+		return;
+	}
+	ipaddr_format(&c->addr, addr);
+	strbuf_addf(out, c->addr.family == 6 ? "[%s]:%u" : "%s:%u", addr, port);
+	if (c->netns)
+		strbuf_addf(out, " in %s", c->netns);
 }

@@ -16,6 +16,7 @@
 #include "proxy/session/client_token.h"
 #include "proxy/session/identity.h"
 #include "proxy/session/pull.h"
+#include "proxy/session/transparent.h"
 
 static const struct downstream_ops client_ops;
 
@@ -33,6 +34,7 @@ static const struct config_limits *limits(const struct client *c)
 void client_goto(struct client *c, enum client_state to)
 {
 	static const unsigned legal[] = {
+		[CLIENT_ACCEPTED] = TO(IDLE) | TO(PEEK) | TO(TUNNEL) | TO(REFUSE) | TO(CLOSED),
 		[CLIENT_IDLE] = TO(HEAD) | TO(LINGER) | TO(CLOSED),
 		[CLIENT_HEAD] = TO(IDLE) | TO(EXCHANGE) | TO(PEEK) | TO(TUNNEL) | TO(REFUSE) |
 				TO(LINGER) | TO(CLOSED),
@@ -47,8 +49,9 @@ void client_goto(struct client *c, enum client_state to)
 		[CLIENT_LINGER] = TO(CLOSED),
 		[CLIENT_CLOSED] = 0,
 	};
-	static const char *const names[] = {"idle", "head",   "exchange", "peek",   "leaf",  "tls",
-					    "h2",   "tunnel", "refuse",	  "linger", "closed"};
+	static const char *const names[] = {"accepted", "idle",	  "head",   "exchange",
+					    "peek",	"leaf",	  "tls",    "h2",
+					    "tunnel",	"refuse", "linger", "closed"};
 
 	if (!(legal[c->state] & 1u << to)) {
 		log_error("client %s: no way from %s to %s", c->peer.text, names[c->state],
@@ -71,6 +74,7 @@ void client_goto(struct client *c, enum client_state to)
 	case CLIENT_EXCHANGE: /* the exchange's timers */
 	case CLIENT_TUNNEL:   /* the tunnel's */
 	case CLIENT_REFUSE:   /* the worker's, for all that wait for the log; or its own (refuse) */
+	case CLIENT_ACCEPTED:
 	case CLIENT_CLOSED: timer_stop(&c->timer); break;
 	}
 }
@@ -385,8 +389,7 @@ static void on_timer(void *arg)
 		refuse_head(c, &e);
 		return;
 	case CLIENT_PEEK:
-		client_close(c, REASON_CLIENT_TIMEOUT,
-			     "nothing that could be judged came after CONNECT");
+		client_close(c, REASON_CLIENT_TIMEOUT, "nothing that could be judged came");
 		return;
 	case CLIENT_LEAF:
 	case CLIENT_TLS:
@@ -395,6 +398,7 @@ static void on_timer(void *arg)
 	case CLIENT_H2: client_h2_timer(c->h2); return;
 	case CLIENT_LINGER: client_close(c, REASON_NONE, NULL); return;
 	case CLIENT_REFUSE: let_refusal_go(c); return;
+	case CLIENT_ACCEPTED:
 	case CLIENT_EXCHANGE:
 	case CLIENT_TUNNEL:
 	case CLIENT_CLOSED: return;
@@ -536,6 +540,7 @@ static bool step(struct client *c)
 	}
 	case CLIENT_H2: client_h2_drive(c->h2); return c->state != CLIENT_H2;
 	case CLIENT_LINGER: linger_on(c); return false;
+	case CLIENT_ACCEPTED:
 	case CLIENT_LEAF:
 	case CLIENT_TLS:
 	case CLIENT_TUNNEL:
@@ -774,7 +779,10 @@ void client_accept(struct worker_listener *wl, int fd, const struct listener_pee
 		c->next->prev = c;
 	w->clients = c;
 	worker_count(&w->clients_n, 1);
-	timer_arm(&c->timer, LIMIT_MS_FIRST_REQUEST);
+	if (wl->entrance->kind == CONFIG_LISTEN_TRANSPARENT)
+		connect_transparent(c);
+	else
+		client_goto(c, CLIENT_IDLE);
 	return;
 fail:
 	if (fd >= 0)
@@ -786,31 +794,46 @@ fail:
 	listener_counts_leave(wl->entrance->counts, peer);
 }
 
+/* One try: a client that does not take it loses the answer, not we the descriptor. */
+static void send_once(int fd, const struct reply *reply)
+{
+	struct strbuf b;
+
+	strbuf_init(&b, 4096);
+	reply_write(reply, &b);
+	(void)!send(fd, b.data ? b.data : "", b.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	strbuf_clear(&b);
+}
+
 void client_refuse(struct worker_listener *wl, int fd, const struct listener_peer *peer,
 		   enum reason why)
 {
 	struct caller caller = {.entrance = wl->entrance, .client = str_from_c(peer->text)};
 	struct identity who = identity_of(&caller, wl->worker->snapshot);
+	bool transparent = wl->entrance->kind == CONFIG_LISTEN_TRANSPARENT;
 	char id[RECORD_ID_LEN + 1];
+	struct host host;
+	uint16_t port;
 	struct record r;
 	struct audit_mem m;
-	struct strbuf b;
 	struct reply reply = {.reason = why, .detail = STR("too many connections")};
 
 	record_new_id(id);
 	reply.id = str_from(id, RECORD_ID_LEN);
-	audit_init(&r, &m, RECORD_REQUEST_DENY);
+	audit_init(&r, &m, transparent ? RECORD_TUNNEL_DENY : RECORD_REQUEST_DENY);
 	r.id = reply.id;
 	audit_caller(&r, &caller, &who);
+	if (transparent) {
+		(void)transparent_target(wl->entrance, fd, &host, &port);
+		audit_target(&r, SCHEME_NONE, &host, port);
+	}
 	audit_decision(&r, false, why);
-	r.status = (unsigned)reason_status(why);
+	r.status = transparent ? 0 : (unsigned)reason_status(why);
 	r.error_detail = reply.detail;
 	(void)worker_log(wl->worker, &r, false);
-	strbuf_init(&b, 4096);
-	reply_write(&reply, &b);
-	/* One try: a client that does not take it loses the answer, not we the descriptor. */
-	(void)!send(fd, b.data ? b.data : "", b.len, MSG_DONTWAIT | MSG_NOSIGNAL);
-	strbuf_clear(&b);
+	/* Whoever knows of no proxy waits for no answer of one. */
+	if (!transparent)
+		send_once(fd, &reply);
 	shutdown(fd, SHUT_WR);
 	close(fd);
 }
@@ -823,6 +846,5 @@ void client_drain(struct client *c)
 	else if (c->state == CLIENT_H2)
 		client_h2_drain(c->h2);
 	else if (c->state == CLIENT_PEEK && stream_data(c->s).n == 0)
-		client_close(c, REASON_SHUTTING_DOWN,
-			     "stile is shutting down, and nothing came after CONNECT");
+		client_close(c, REASON_SHUTTING_DOWN, "stile is shutting down, and nothing came");
 }

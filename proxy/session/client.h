@@ -18,10 +18,11 @@
 #include "proxy/session/tunnel.h"
 
 enum client_state {
+	CLIENT_ACCEPTED, /* a moment: what it is to be depends on where it came in */
 	CLIENT_IDLE,	 /* waits for the first byte of a request */
 	CLIENT_HEAD,	 /* part of a head is here */
 	CLIENT_EXCHANGE, /* a request is being served */
-	CLIENT_PEEK,	 /* CONNECT was answered 200: waits for the first bytes inside */
+	CLIENT_PEEK,	 /* the target is known: waits for the first bytes inside */
 	CLIENT_LEAF,	 /* the certificate is being made */
 	CLIENT_TLS,	 /* handshake with the client */
 	CLIENT_H2,	 /* HTTP/2 is spoken: exchanges run side by side (client_h2.h) */
@@ -31,11 +32,15 @@ enum client_state {
 	CLIENT_CLOSED,
 };
 
-/* What a CONNECT asked for, until the first request inside is recorded. */
+/* What a CONNECT asked for, or what the address of a transparent connection stands for, until the
+ * first request inside is recorded. */
 struct client_connect {
 	struct host host;
 	uint16_t port;
 	char id[RECORD_ID_LEN + 1];
+	const char *barred;	   /* why no rule can admit it; NULL: one may */
+	bool transparent;	   /* there was no CONNECT */
+	bool admitted;		   /* at the beginning */
 	bool pending;		   /* nothing about it is recorded yet: its end must be */
 	bool explain;		   /* a refusal is told inside (connect.c) */
 	struct policy_connect may; /* rules of `snapshot` */
@@ -62,7 +67,7 @@ struct client {
 	struct exchange *exchange;
 	struct tunnel *tunnel;
 	struct client_h2 *h2;		/* from CLIENT_H2 on */
-	struct client_connect *connect; /* NULL until a CONNECT came */
+	struct client_connect *connect; /* NULL until a target is known */
 	struct client_refusal *refusal; /* CLIENT_REFUSE alone */
 	char *tls_sni;			/* NULL: none seen */
 	struct strbuf head;		/* an answer's head, waiting for the first body bytes */
@@ -123,6 +128,8 @@ void client_left(struct client *c);
 void client_end(struct client *c);
 /* connect.c: */
 void connect_start(struct client *c);
+/* Of a transparent listener: nothing has been read. */
+void connect_transparent(struct client *c);
 /* Who sent this CONNECT is not known: its record and its answer say e. */
 void connect_refuse(struct client *c, const struct err *e);
 void connect_peek(struct client *c);

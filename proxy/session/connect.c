@@ -3,6 +3,10 @@
  * say what the tunnel carries: TLS to be inspected, TLS to be passed through, cleartext HTTP, or
  * what only a tcp:// rule admits.
  *
+ * A connection to a transparent listener is the inside of a CONNECT that never was: the address it
+ * came to is the target. There is nobody to be told of a refusal before the first bytes say what
+ * can be: an alert in TLS, an answer in HTTP, else the end.
+ *
  * Few clients show what a CONNECT was refused with. So with `deny: explain` the refusal is told
  * inside: CONNECT is answered 200, TLS is opened with a leaf of ours, and each request gets its 403
  * there. Nothing is looked up or dialled for it, and the record is the request's; if none comes,
@@ -15,6 +19,7 @@
 #include "proxy/session/client.h"
 #include "proxy/session/identity.h"
 #include "proxy/session/misuse.h"
+#include "proxy/session/transparent.h"
 
 /* TLS alert, fatal, access_denied (RFC 8446 section 6): what a client of a refused name can show.
  */
@@ -125,8 +130,10 @@ static void deny_reason(const struct client *c, struct err *e)
 {
 	const struct client_connect *k = c->connect;
 
-	(void)err_reason(e, k->may.reason, "%s CONNECT %s:%u",
-			 k->may.deny ? "a rule denies" : "no rule allows", k->host.text, k->port);
+	(void)err_reason(e, k->may.reason, "%s %s %s:%u%s%s",
+			 k->may.deny ? "a rule denies" : "no rule allows",
+			 k->transparent ? "a connection to" : "CONNECT", k->host.text, k->port,
+			 k->barred ? ": " : "", k->barred ? k->barred : "");
 }
 
 void connect_denial(const struct client *c, struct err *e)
@@ -138,14 +145,14 @@ void connect_denial(const struct client *c, struct err *e)
 			 end.text);
 }
 
-static int new_connect(struct client *c)
+static int new_connect(struct client *c, const struct host *host, uint16_t port)
 {
 	struct client_connect *k = calloc(1, sizeof(*k));
 
 	if (!k)
 		return -1;
-	k->host = c->request.url.host;
-	k->port = c->request.url.port;
+	k->host = *host;
+	k->port = port;
 	k->snapshot = snapshot_ref(c->worker->snapshot);
 	k->pending = true;
 	record_new_id(k->id);
@@ -155,38 +162,48 @@ static int new_connect(struct client *c)
 
 void connect_refuse(struct client *c, const struct err *e)
 {
-	if (new_connect(c) < 0)
+	if (new_connect(c, &c->request.url.host, c->request.url.port) < 0)
 		client_close(c, REASON_OVERLOADED, "out of memory");
 	else
 		client_deny_connect(c, SCHEME_NONE, e, true);
 }
 
-void connect_start(struct client *c)
+/* What the rules of the snapshot say of the target. False: nobody has any for this caller. */
+static bool decide(struct client *c)
 {
-	struct err e = ERR_INIT;
-	struct client_connect *k;
-	struct identity who;
+	struct client_connect *k = c->connect;
+	struct identity who = identity_of(&c->caller, k->snapshot);
 
-	if (new_connect(c) < 0) {
-		client_close(c, REASON_OVERLOADED, "out of memory");
-		return;
-	}
-	k = c->connect;
-	who = identity_of(&c->caller, k->snapshot);
+	k->may = (struct policy_connect){.reason = REASON_NO_RULE};
+	if (who.policy && !k->barred)
+		policy_decide_connect(who.policy, &k->host, k->port, &k->may);
+	return who.policy;
+}
+
+/* May the refusal be told inside? No name stands for an address that was not given to one, so
+ * there no client would take a certificate of ours. */
+static bool can_explain(struct client *c)
+{
+	const struct client_connect *k = c->connect;
+
+	return explains(c) && (!k->transparent || k->host.kind == HOST_NAME) &&
+	       (k->may.allow || may_explain(c->worker));
+}
+
+/* The target is known: by CONNECT, or by the address that the connection came to. */
+static void judge(struct client *c)
+{
+	struct client_connect *k = c->connect;
+	struct err e = ERR_INIT;
+
 	if (!worker_log_available(c->worker)) {
 		(void)err_reason(&e, REASON_LOG_UNAVAILABLE, "the audit log cannot be written");
-		client_deny_connect(c, SCHEME_NONE, &e, true);
+		client_deny_connect(c, SCHEME_NONE, &e, !k->transparent);
 		return;
 	}
-	if (misuse_check(k->snapshot, &c->request, &e) < 0) {
-		client_deny_connect(c, SCHEME_NONE, &e, true);
-		return;
-	}
-	k->may.reason = REASON_NO_RULE;
-	if (who.policy)
-		policy_decide_connect(who.policy, &k->host, k->port, &k->may);
-	k->explain = who.policy && explains(c);
-	if (!k->may.allow && !(k->explain && may_explain(c->worker))) {
+	k->explain = decide(c) && can_explain(c);
+	k->admitted = k->may.allow;
+	if (!k->admitted && !k->explain && !k->transparent) {
 		deny_reason(c, &e);
 		client_deny_connect(c, SCHEME_NONE, &e, true);
 		return;
@@ -195,32 +212,70 @@ void connect_start(struct client *c)
 		start_tunnel(c, k->may.tcp, SCHEME_TCP, NULL);
 		return;
 	}
-	stream_write(c->s, reply_connect_ok());
+	if (!k->transparent)
+		stream_write(c->s, reply_connect_ok());
 	c->where.in_tunnel = true;
 	c->where.host = k->host;
 	c->where.port = k->port;
 	client_goto(c, CLIENT_PEEK);
 }
 
+void connect_start(struct client *c)
+{
+	struct err e = ERR_INIT;
+
+	if (new_connect(c, &c->request.url.host, c->request.url.port) < 0)
+		client_close(c, REASON_OVERLOADED, "out of memory");
+	else if (misuse_check(c->connect->snapshot, &c->request, &e) < 0)
+		client_deny_connect(c, SCHEME_NONE, &e, true);
+	else
+		judge(c);
+}
+
+void connect_transparent(struct client *c)
+{
+	struct host host;
+	uint16_t port;
+	const char *barred = transparent_target(c->caller.entrance, stream_fd(c->s), &host, &port);
+
+	if (new_connect(c, &host, port) < 0) {
+		client_close(c, REASON_OVERLOADED, "out of memory");
+		return;
+	}
+	c->connect->transparent = true;
+	c->connect->barred = barred;
+	c->where.in_tunnel = true; /* so that nothing is answered that was not asked */
+	judge(c);
+}
+
 /* ---- what is inside ---- */
 
-static const char REVOKED[] = "a reload took back what CONNECT was admitted by";
+/* Why nothing is admitted here. */
+static void refusal(const struct client *c, struct err *e)
+{
+	const struct client_connect *k = c->connect;
+
+	if (k->explain || !k->admitted)
+		deny_reason(c, e);
+	else
+		(void)err_reason(e, k->may.reason,
+				 k->transparent
+					 ? "a reload took back what the connection was "
+					   "admitted by"
+					 : "a reload took back what CONNECT was admitted by");
+}
 
 /* A reload since CONNECT was answered: nothing is open yet that could go on under the old policy,
  * so what comes now is judged by the new one. */
 static void judge_anew(struct client *c)
 {
 	struct client_connect *k = c->connect;
-	struct identity who;
 
 	if (k->snapshot == c->worker->snapshot)
 		return;
 	snapshot_unref(k->snapshot);
 	k->snapshot = snapshot_ref(c->worker->snapshot);
-	k->may = (struct policy_connect){.reason = REASON_NO_RULE};
-	who = identity_of(&c->caller, k->snapshot);
-	if (who.policy)
-		policy_decide_connect(who.policy, &k->host, k->port, &k->may);
+	(void)decide(c);
 }
 
 /* Bytes of TLS that are not to be opened get an alert, so that the client's own error says
@@ -255,22 +310,25 @@ static void peek_tls(struct client *c, const struct clienthello *h)
 	c->caller.tls_sni = str_from(c->tls_sni, h->sni_len);
 	if (m->tcp && !m->inspect && !m->passthrough) {
 		start_tunnel(c, m->tcp, SCHEME_TCP, h);
+	} else if (!m->allow && !c->connect->explain) {
+		refusal(c, &e);
+		deny_tls(c, e.reason, e.text);
 	} else if (h->has_sni && !sni_agrees(c, h)) {
-		(void)err_reason(&e, REASON_NAME_MISMATCH, "the TLS SNI is %s, CONNECT said %s",
-				 h->sni, c->connect->host.text);
+		(void)err_reason(&e, REASON_NAME_MISMATCH, "the TLS SNI is %s, %s %s", h->sni,
+				 c->connect->transparent ? "the address is that of"
+							 : "CONNECT said",
+				 c->connect->host.text);
 		deny_tls(c, REASON_NAME_MISMATCH, e.text);
 	} else if (!m->inspect && !m->passthrough && c->connect->explain) {
 		c->caller.explained = true;
 		intercept_start(c);
-	} else if (!m->allow) {
-		deny_tls(c, m->reason, REVOKED);
 	} else if (!m->inspect && !m->passthrough) {
 		deny_tls(c, REASON_NO_RULE, "no rule allows https here");
 	} else if (m->inspect) {
 		intercept_start(c);
 	} else if (!h->has_sni) {
 		deny_tls(c, REASON_NAME_MISMATCH,
-			 "passthrough needs an SNI that equals the CONNECT name");
+			 "passthrough needs an SNI that equals the name of the target");
 	} else if (h->ech && m->passthrough->ech_refuse) {
 		deny_tls(c, REASON_ECH_REFUSED, "the rule refuses Encrypted Client Hello");
 	} else {
@@ -301,7 +359,10 @@ static void peek_clear(struct client *c, struct str in)
 
 	if (http == 0)
 		return;
-	c->caller.explained = c->connect->explain && !m->allow;
+	/* In clear nothing has to be made for it: the answer is the request's. */
+	c->caller.explained =
+		!m->allow && (c->connect->explain ||
+			      (c->connect->transparent && c->connect->host.kind == HOST_NAME));
 	if (http > 0 && (m->http || c->caller.explained)) {
 		c->where.scheme = SCHEME_HTTP;
 		request_clear(&c->request);
@@ -314,10 +375,8 @@ static void peek_clear(struct client *c, struct str in)
 		start_tunnel(c, m->tcp, SCHEME_TCP, NULL);
 		return;
 	}
-	if (!m->allow && c->connect->explain)
-		deny_reason(c, &e);
-	else if (!m->allow)
-		(void)err_reason(&e, m->reason, "%s", REVOKED);
+	if (!m->allow)
+		refusal(c, &e);
 	else
 		(void)err_reason(&e, REASON_NOT_TLS, "%s",
 				 http > 0 ? "no rule allows cleartext http here"

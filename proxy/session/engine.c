@@ -224,15 +224,21 @@ static int share_ready(struct engine *g, const struct engine_options *o, size_t 
 	return 0;
 }
 
-/* TCP gets one a worker (SO_REUSEPORT); a Unix path or a socket from outside exists once and is
- * shared by duplicates of it: the kernel wakes whoever is ready. */
+static int wrap_place(const struct engine *g, const struct config_listener *c, struct err *e)
+{
+	return err_wrap(e, "%s:%u:%u", g->snapshot->config->file, c->netns_at.line,
+			c->netns_at.col);
+}
+
+/* TCP gets one a worker (SO_REUSEPORT); a Unix path, or a socket from outside or in another
+ * namespace, exists once and is shared by duplicates of it: the kernel wakes whoever is ready. */
 static int open_listener(struct engine *g, const struct config_listener *c, size_t n, size_t i,
 			 struct err *e)
 {
 	int *fd = &g->sockets[n * g->sockets_n + i].fd;
 	struct config_listener at = *c;
 
-	if (n > 0 && c->unix_path) {
+	if (n > 0 && (c->unix_path || c->netns)) {
 		*fd = dup(g->sockets[i].fd);
 		return *fd < 0 ? err_sys(e, errno, "listening socket") : 0;
 	}
@@ -241,10 +247,21 @@ static int open_listener(struct engine *g, const struct config_listener *c, size
 	if (n == 0 && g->workers_n > 1 && listener_check_free(c, e) < 0)
 		return -1;
 	if (listener_open(&at, g->workers_n > 1, fd, &g->ports[i], e) < 0)
-		return -1;
+		return c->netns ? wrap_place(g, c, e) : -1;
 	if (c->unix_path)
 		listener_path_note(c->unix_path, &g->paths[i]);
 	return 0;
+}
+
+static int open_datagrams(struct engine *g, const struct config_listener *c, size_t n,
+			  uint16_t port, size_t udp, struct err *e)
+{
+	int *fd = &g->sockets[n * g->sockets_n + udp].fd;
+
+	if (n == 0 || !c->netns)
+		return datagrams_open(c, port, g->workers_n > 1, fd, e);
+	*fd = dup(g->sockets[udp].fd);
+	return *fd < 0 ? err_sys(e, errno, "listening socket") : 0;
 }
 
 /* Questions come over TCP and UDP at one port, whose number may still have to be found. */
@@ -257,7 +274,7 @@ static int open_dns(struct engine *g, const struct config_listener *c, size_t n,
 	while (tries-- > 0) {
 		if (open_listener(g, c, n, i, e) < 0)
 			return -1;
-		if (datagrams_open(c, g->ports[i], g->workers_n > 1, &row[udp].fd, e) == 0)
+		if (open_datagrams(g, c, n, g->ports[i], udp, e) == 0)
 			return 0;
 		close(row[i].fd);
 		row[i].fd = -1;
@@ -476,6 +493,8 @@ static bool same_listener(const struct config_listener *a, const struct config_l
 		return false;
 	if (a->unix_path)
 		return strcmp(a->unix_path, b->unix_path) == 0;
+	if (!a->netns != !b->netns || (a->netns && strcmp(a->netns, b->netns) != 0))
+		return false;
 	return ipaddr_eq(&a->addr, &b->addr) && a->port == b->port;
 }
 

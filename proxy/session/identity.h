@@ -1,7 +1,7 @@
 /*
  * Which sandbox is calling, and so which policy speaks for it: the one whose token the connection
- * has brought, or else the entrance. Transparent listeners will be told apart here as well, and
- * nowhere else.
+ * has brought, or else the entrance, which is all that a transparent connection shows. Sandboxes
+ * are told apart here and nowhere else.
  */
 #ifndef STILE_PROXY_SESSION_IDENTITY_H
 #define STILE_PROXY_SESSION_IDENTITY_H

@@ -19,9 +19,7 @@ static bool network_of(int fd, uint64_t *ret)
 	return getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, ret, &n) == 0;
 }
 
-/* The socket of `stile run` listens in the sandbox's network, where nothing that is dialled here
- * arrives. A kernel that cannot tell (before 5.14) says yes. */
-static bool is_in_our_network(int fd)
+bool is_in_our_network(int fd)
 {
 	int here = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	uint64_t theirs, ours;
@@ -32,6 +30,18 @@ static bool is_in_our_network(int fd)
 	if (here >= 0)
 		close(here);
 	return same;
+}
+
+static bool is_bound_to(int fd, const struct ipaddr *a)
+{
+	struct sockaddr_storage ss = {0};
+	socklen_t len = sizeof(ss);
+
+	if (getsockname(fd, (struct sockaddr *)&ss, &len) < 0)
+		return true;
+	if (a->family == 4)
+		return memcmp(&((const struct sockaddr_in *)&ss)->sin_addr, a->b, 4) == 0;
+	return memcmp(&((const struct sockaddr_in6 *)&ss)->sin6_addr, a->b, 16) == 0;
 }
 
 /* Does fd listen where a connection to a would arrive? */
@@ -61,6 +71,27 @@ static bool listens_at(int fd, const struct ipaddr *a, uint16_t port)
 				 (n == (a->family == 4 ? 4 : 16) && memcmp(at, a->b, n) == 0));
 }
 
+/* Whole ranges may be routed to this host without being addresses of its interfaces. The kernel
+ * takes such an address itself as the source of what is sent there. Nothing is sent. */
+static bool is_routed_here(const struct ipaddr *a, uint16_t port)
+{
+	struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(port)};
+	struct sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+	bool v6 = a->family == 6, here;
+	int fd = socket(v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return true; /* who cannot tell says yes */
+	memcpy(&in.sin_addr, a->b, 4);
+	memcpy(&in6.sin6_addr, a->b, 16);
+	/* Where no way leads there, nothing leads back here. */
+	here = (v6 ? connect(fd, (struct sockaddr *)&in6, sizeof(in6))
+		   : connect(fd, (struct sockaddr *)&in, sizeof(in))) == 0 &&
+	       is_bound_to(fd, a);
+	close(fd);
+	return here;
+}
+
 /* Does a lead back to this host? */
 static bool is_here(const struct ipaddr *a, const struct ipaddr *own, size_t own_n)
 {
@@ -79,14 +110,20 @@ bool is_own_listener(const struct worker *w, const struct ipaddr *a, uint16_t po
 		     const struct ipaddr *own, size_t own_n)
 {
 	struct ipaddr v4 = *a;
+	bool here;
 
 	(void)ipaddr_embedded_v4(a, 0, &v4);
-	if (!is_here(a, own, own_n) && !is_here(&v4, own, own_n))
-		return false;
-	for (size_t i = 0; i < w->listeners_n; i++)
-		if ((listens_at(w->listeners[i].fd, a, port) ||
-		     listens_at(w->listeners[i].fd, &v4, port)) &&
-		    is_in_our_network(w->listeners[i].fd))
+	here = is_here(a, own, own_n) || is_here(&v4, own, own_n);
+	for (size_t i = 0; i < w->listeners_n; i++) {
+		const struct worker_listener *wl = &w->listeners[i];
+
+		if (wl->entrance->names && (name_map_is_made_up(a) || name_map_is_made_up(&v4)))
 			return true;
+		if (wl->is_elsewhere || (!here && wl->entrance->kind != CONFIG_LISTEN_TRANSPARENT))
+			continue;
+		if ((listens_at(wl->fd, a, port) || listens_at(wl->fd, &v4, port)) &&
+		    (here || is_routed_here(a, port) || is_routed_here(&v4, port)))
+			return true;
+	}
 	return false;
 }

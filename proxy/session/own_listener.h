@@ -6,10 +6,15 @@
 
 #include "proxy/session/worker.h"
 
-/* Is it one of our own listeners? No range of a rule opens those: through itself stile would lead
- * from one listener to another, and from one policy to another. `own` are this host's addresses.
- * The kernel is asked only where an address leads back here, which a rule has to have opened. */
+/* Is it one of our own listeners, or an address that was made up for a name? No range of a rule
+ * opens those: through itself stile would lead from one listener to another, and from one policy to
+ * another. `own` are this host's addresses. The kernel is asked only where an address leads back
+ * here, which a rule has to have opened. */
 bool is_own_listener(const struct worker *w, const struct ipaddr *a, uint16_t port,
 		     const struct ipaddr *own, size_t own_n);
+
+/* The sockets of `stile run`, and those with a `netns`, listen in another network, where nothing
+ * that is dialled here arrives. A kernel that cannot tell (before 5.14) says yes. */
+bool is_in_our_network(int fd);
 
 #endif

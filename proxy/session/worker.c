@@ -15,6 +15,7 @@
 #include "proxy/credentials/sigv4.h"
 #include "proxy/session/client.h"
 #include "proxy/session/client_token.h"
+#include "proxy/session/own_listener.h"
 #include "proxy/session/stub_dns.h"
 #include "proxy/session/tunnel.h"
 #include "proxy/session/upstream.h"
@@ -179,6 +180,7 @@ static int add_listeners(struct worker *w, const struct worker_options *o, struc
 			    : listener_new(w->loop, o->sockets[i].fd, en->counts, on_accept,
 					   on_refused, wl, &wl->listener, e) < 0)
 			return -1;
+		wl->is_elsewhere = !is_in_our_network(o->sockets[i].fd);
 		w->listeners_n++;
 	}
 	for (size_t i = 0; i < o->sockets_n; i++)

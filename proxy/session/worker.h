@@ -13,6 +13,7 @@
 #include "proxy/keeper/desk.h"
 #include "proxy/net/listener.h"
 #include "proxy/net/loop.h"
+#include "proxy/net/name_map.h"
 #include "proxy/net/own_addrs.h"
 #include "proxy/net/pool.h"
 #include "proxy/net/resolve.h"
@@ -62,6 +63,7 @@ struct worker_listener {
 	struct listener *listener;
 	struct stub_dns *dns;
 	int fd;
+	bool is_elsewhere; /* in another network than ours */
 };
 
 /* Somebody who waits for a line to reach the kernel. Embedded in its owner. */

@@ -187,7 +187,7 @@ def test_status(world):
     loaded = world.wait_record(event="policy.load")
     assert told["ok"] and told["healthy"] and told["version"] == "0.1.0" and told["up_s"] >= 0
     assert told["policies"] == [{"name": "default", "version": loaded["policy_version"], "rules": 2}]
-    assert told["listeners"] == [{"name": "proxy-0", "at": f"127.0.0.1:{world.port}", "policy": "default", "tokens": "none"}]
+    assert told["listeners"] == [{"name": "proxy-0", "kind": "proxy", "at": f"127.0.0.1:{world.port}", "policy": "default", "tokens": "none"}]
     assert told["log"] == {"to": str(world.log_path), "available": True}
     assert told["credentials_unavailable"] == [] and told["sandboxes"] == 0
     text = ask(world, "status").stdout

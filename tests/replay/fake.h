@@ -123,6 +123,8 @@ size_t fake_dial_count(void);
 size_t fake_splice_count(void);
 
 /* A connection from 192.0.2.N at the i-th listener. NULL: refused or not listening. */
+/* Where those who connect from now on meant to go: what original_dst.h says of them. */
+void fake_meant(const struct ipaddr *a, uint16_t port);
 struct fake_socket *fake_accept(size_t i, unsigned n);
 
 /* ---- the log: fake_log.c ---- */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "proxy/net/listener_counts.h"
+#include "proxy/net/original_dst.h"
 #include "proxy/net/own_addrs.h"
 #include "tests/replay/fake.h"
 
@@ -59,6 +60,23 @@ void listener_free(struct listener *li)
 	listeners_n = k;
 	listener_counts_unref(li->counts);
 	free(li);
+}
+
+static struct ipaddr meant;
+static uint16_t meant_port;
+
+void fake_meant(const struct ipaddr *a, uint16_t port)
+{
+	meant = *a;
+	meant_port = port;
+}
+
+int original_dst(int fd, struct ipaddr *ret, uint16_t *ret_port)
+{
+	(void)fd;
+	*ret = meant;
+	*ret_port = meant_port;
+	return 0;
 }
 
 struct fake_socket *fake_accept(size_t i, unsigned n)

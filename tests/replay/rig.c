@@ -213,6 +213,25 @@ static void let_everything_end(void)
 		fake_fault("the drain does not end");
 }
 
+void rig_transparent(const char *host, uint16_t port)
+{
+	struct host h;
+	struct ipaddr a, v6;
+
+	fake_memory.paused++;
+	if (host_parse(str_from_c(host), &h, NULL) < 0)
+		abort();
+	if (!rig.entrance.names && name_map_new(&rig.entrance.names, NULL) < 0)
+		abort();
+	rig.entrance.kind = CONFIG_LISTEN_TRANSPARENT;
+	if (h.kind != HOST_NAME)
+		a = h.addr;
+	else if (name_map_give(rig.entrance.names, &h, 0, &a, &v6, NULL) < 0)
+		abort();
+	fake_meant(&a, port);
+	fake_memory.paused--;
+}
+
 void rig_end(void)
 {
 	fake_memory.paused++;
@@ -221,6 +240,7 @@ void rig_end(void)
 	worker_free(rig.worker);
 	snapshot_unref(rig.snapshot);
 	listener_counts_unref(rig.entrance.counts);
+	name_map_unref(rig.entrance.names);
 	if (!rig_keeps)
 		signer_free(rig.signer);
 	end_peers(rig.clients, rig.clients_n);

@@ -41,6 +41,9 @@ extern bool rig_keeps_no_policy;
  * YAML with their indentation, NULL: the default ones. -1: e says why. */
 int rig_start(const char *rules, const char *config, struct err *e) ATTR_NODISCARD;
 int rig_reload(const char *rules, const char *config, struct err *e) ATTR_NODISCARD;
+/* Clients that connect from now on know no proxy: they dial an address that was made up for that
+ * name (or is that address). */
+void rig_transparent(const char *host, uint16_t port);
 /* Lets everything end by its timers, closes, and looks whether all is as it must be. */
 void rig_end(void);
 

@@ -393,8 +393,9 @@ static void peer_sees(const struct step *s, struct peer *p)
 
 static void client_is(const struct step *s, const struct peer *p)
 {
-	static const char *const names[] = {"idle", "head",   "exchange", "peek",   "leaf",  "tls",
-					    "h2",   "tunnel", "refuse",	  "linger", "closed"};
+	static const char *const names[] = {"accepted", "idle",	  "head",   "exchange",
+					    "peek",	"leaf",	  "tls",    "h2",
+					    "tunnel",	"refuse", "linger", "closed"};
 	_Static_assert(ARRAY_LEN(names) == CLIENT_CLOSED + 1, "a name for each state");
 	const char *state = "closed";
 	size_t i = rig.clients_n - 1 - (size_t)(p - rig.clients);
@@ -648,13 +649,26 @@ static void do_order(const struct step *s)
 	fake_loop.newest_first = is(s, 1, "newest");
 }
 
+static void do_transparent(const struct step *s)
+{
+	rig_transparent(s->words[1].p, (uint16_t)atol(s->words[2].p));
+}
+
 static const struct {
 	const char *subject;
 	void (*run)(const struct step *s);
 } subjects[] = {
-	{"client", do_peer}, {"origin", do_peer}, {"resolver", do_resolver}, {"dial", do_dial},
-	{"clock", do_clock}, {"log", do_log},	  {"records", do_records},   {"reload", do_reload},
-	{"drain", do_drain}, {"order", do_order},
+	{"client", do_peer},
+	{"origin", do_peer},
+	{"resolver", do_resolver},
+	{"dial", do_dial},
+	{"clock", do_clock},
+	{"log", do_log},
+	{"records", do_records},
+	{"reload", do_reload},
+	{"drain", do_drain},
+	{"order", do_order},
+	{"transparent", do_transparent},
 };
 
 static void run_step(const struct step *s)

@@ -174,6 +174,31 @@ static void test_listeners(void **state)
 	config_unref(c);
 }
 
+static void test_transparent(void **state)
+{
+	struct config *c = loaded("conf/stile.yaml",
+				  STR("version: 1\n"
+				      "listen:\n"
+				      "  - {proxy: '127.0.0.1:1'}\n"
+				      "  - {transparent: {netns: a, address: '127.0.0.1:1'}}\n"
+				      "  - {transparent: {netns: /b, address: '0.0.0.0:1'}}\n"
+				      "policies: {p: {rules: [{allow: a.test}]}}\n"));
+	const struct config_listener *l = c->listeners;
+
+	(void)state;
+	assert_int_equal(l[0].kind, CONFIG_LISTEN_PROXY);
+	assert_null(l[0].netns);
+	assert_int_equal(l[1].kind, CONFIG_LISTEN_TRANSPARENT);
+	assert_string_equal(l[1].name, "transparent-1");
+	assert_string_equal(l[1].netns, "conf/a");
+	assert_int_equal(l[1].netns_at.line, 4);
+	assert_int_equal(l[1].netns_at.col, 27);
+	assert_int_equal(l[1].port, 1);
+	assert_string_equal(l[2].netns, "/b");
+	assert_ptr_equal(l[2].policy, config_policy(c, "p"));
+	config_unref(c);
+}
+
 static void test_sections(void **state)
 {
 	struct config *c = loaded("conf/stile.yaml", STR(full));
@@ -793,6 +818,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_listeners),
 		cmocka_unit_test(test_reload),
+		cmocka_unit_test(test_transparent),
 		cmocka_unit_test(test_tokens),
 		cmocka_unit_test(test_sections),
 		cmocka_unit_test(test_parent),

@@ -1,0 +1,301 @@
+"""Transparent listeners, and listeners in another network namespace: what a program that knows of no proxy gets.
+
+stile and its origins are in one namespace, the client is in another, where it has loopback and what is routed to
+that; the listeners are opened in the second (`netns`)."""
+
+import ctypes
+import os
+import re
+import shutil
+import socket
+import subprocess
+
+import pytest
+
+from stilelib import BIN, TIMEOUT, Raw, Stile, allow, client_context, wait_for
+
+CLONE_NEWNET = 0x40000000
+LITERAL, OTHER = "11.98.0.9", "11.98.0.10"
+HTTP = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+
+
+def libc_call(name: str, *args) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if getattr(libc, name)(*args) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), name)
+
+
+def ip(*args: str) -> str:
+    return " ".join(["ip", *args])
+
+
+class Net:
+    """This thread, and all that it starts, is outside; `inside` is another namespace."""
+
+    def __init__(self):
+        self.before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        try:
+            libc_call("unshare", CLONE_NEWNET)
+        except OSError as e:
+            pytest.skip(f"no network namespace is to be had: {e}")
+        self.outside = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        up = " && ".join([ip("link set lo up"), ip("route add local 11.98.0.0/16 dev lo"),
+                          ip("route add local 198.18.0.0/15 dev lo"), ip("-6 route add local fd73:7469:6c65::/64 dev lo")])
+        subprocess.run(ip("link set lo up") + " && " + ip("route add local 11.98.0.0/16 dev lo"), shell=True, check=True)
+        self.holder = subprocess.Popen(["unshare", "-n", "sh", "-c", up + " && echo up; exec sleep 3600"], stdout=subprocess.PIPE)
+        assert self.holder.stdout.readline() == b"up\n"
+        self.path = f"/proc/{self.holder.pid}/ns/net"
+        self.inside = os.open(self.path, os.O_RDONLY)
+
+    def leave(self) -> None:
+        libc_call("setns", self.before, CLONE_NEWNET)
+        self.holder.kill()
+        self.holder.wait()
+        for fd in (self.before, self.outside, self.inside):
+            os.close(fd)
+
+    def socket(self, family=socket.AF_INET, kind=socket.SOCK_STREAM) -> socket.socket:
+        """One of the inside: a socket keeps the namespace that it was made in."""
+        libc_call("setns", self.inside, CLONE_NEWNET)
+        try:
+            s = socket.socket(family, kind)
+        finally:
+            libc_call("setns", self.outside, CLONE_NEWNET)
+        s.settimeout(TIMEOUT)
+        return s
+
+    def connect(self, address: str, port: int) -> Raw:
+        s = self.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        s.connect((address, port))
+        return Raw(s)
+
+    def place(self, address: str) -> dict:
+        return {"netns": self.path, "address": address}
+
+
+@pytest.fixture(scope="module")
+def net():
+    if os.geteuid() != 0:
+        pytest.skip("a network namespace needs root")
+    if not shutil.which("ip"):
+        pytest.skip("needs ip (iproute2)")
+    n = Net()
+    yield n
+    n.leave()
+
+
+@pytest.fixture(scope="module")
+def origin(net):
+    """The fixture `stile` must not start the shared one within the namespace."""
+    return None
+
+
+class Listener:
+    """An origin at an address of the documentation's, by hand."""
+
+    def __init__(self, address: str = LITERAL, port: int = 0):
+        self.socket = socket.create_server((address, port))
+        self.socket.settimeout(TIMEOUT)
+        self.port = self.socket.getsockname()[1]
+
+    def accept(self) -> Raw:
+        s = self.socket.accept()[0]
+        s.settimeout(TIMEOUT)
+        return Raw(s)
+
+    def nobody_came(self) -> bool:
+        self.socket.setblocking(False)
+        try:
+            self.socket.accept()[0].close()
+        except BlockingIOError:
+            return True
+        finally:
+            self.socket.settimeout(TIMEOUT)
+        return False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+
+def denied(s: Stile, since: int, reason: str, event: str = "tunnel.deny", **want) -> dict:
+    r = s.wait_record(since, event=event, reason=reason, **want)
+    assert len(s.records(since)) == 1, s.records(since)
+    return r
+
+
+# ---- the place of a listener ----
+
+
+def test_a_proxy_in_a_namespace(net, stile):
+    """Clients come from there, and requests go out from here."""
+    with Listener() as origin:
+        s = stile(listen=[{"proxy": net.place("127.0.0.1:0")}], rules=[allow(f"http://{LITERAL}:{origin.port}")])
+        assert f"listening on 127.0.0.1:{s.port} in {net.path} (policy default, 1 rule)" in s.stderr
+        with net.connect("127.0.0.1", s.port) as c:
+            c.send(f"GET http://{LITERAL}:{origin.port}/a HTTP/1.1\r\nHost: {LITERAL}:{origin.port}\r\n\r\n".encode())
+            with origin.accept() as o:
+                assert o.read_head().startswith(b"GET /a HTTP/1.1\r\n")
+                o.send(HTTP.encode())
+                assert c.response().body == b"hello"
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", s.port), TIMEOUT)
+        assert os.stat(f"/proc/{s.pid}/ns/net").st_ino == os.fstat(net.outside).st_ino
+
+
+def test_the_same_address_in_two_namespaces(net, stile):
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    s = stile(listen=[{"proxy": f"127.0.0.1:{port}", "name": "here"}, {"proxy": net.place(f"127.0.0.1:{port}"), "name": "there"}], rules=[allow("a.b.test")])
+    assert s.client().ask(b"GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n").status == 403
+    with net.connect("127.0.0.1", port) as c:
+        assert c.ask(b"GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n").status == 403
+    assert [x["listener"] for x in s.wait_records(2, event="request.deny")] == ["here", "there"]
+
+
+def test_a_namespace_that_is_none(net, stile, tmp_path):
+    for path, why in (("/proc/self/ns/uts", "is no network namespace"), (str(tmp_path / "missing"), "No such file"),
+                      ("/dev/null", "is no network namespace")):
+        s = stile(listen=[{"proxy": {"netns": path, "address": "127.0.0.1:0"}}], wait=False, exit_code=1, pairs=False)
+        s.wait_stderr(rf"stile\.yaml:2:\d+: .*{why}")
+        assert s.proc.wait(TIMEOUT) == 1
+        # What is not opened is not looked for.
+        assert subprocess.run([BIN, "check", s.config], capture_output=True, timeout=TIMEOUT).returncode == 0
+
+
+def test_who_may_not_enter(net, stile):
+    s = stile(listen=[{"proxy": net.place("127.0.0.1:0")}], wait=False, exit_code=1, pairs=False,
+              prefix=["setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-all"])
+    s.wait_stderr(r"stile\.yaml:2:\d+: entering /proc/\d+/ns/net needs CAP_SYS_ADMIN")
+    assert s.proc.wait(TIMEOUT) == 1
+
+
+def test_another_user_afterwards(net, stile):
+    s = stile(listen=[{"proxy": net.place("127.0.0.1:0")}], rules=[allow("a.b.test")], extra="user: nobody")
+    assert s.status()["CapEff"].strip("0") == "" and s.status()["Uid"].split()[1] != "0"
+    with net.connect("127.0.0.1", s.port) as c:
+        assert c.ask(b"GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n").status == 403
+
+
+def test_a_reload_does_not_move_it(net, stile):
+    s = stile(listen=[{"proxy": net.place("127.0.0.1:0")}], rules=[allow("a.test")])
+    for place in ({"proxy": "127.0.0.1:0"}, {"proxy": {"netns": "/proc/self/ns/net", "address": "127.0.0.1:0"}},
+                  {"transparent": net.place("127.0.0.1:0"), "name": "proxy-0"}):
+        assert "`listen:` has changed" in s.reload(good=False, listen=[place])["error_detail"]
+    s.reload(listen=[{"proxy": net.place("127.0.0.1:0")}], rules=[allow("b.test")])
+
+
+# ---- addresses that nobody made up ----
+
+
+def transparent(net, stile, port: int, rules: list, **more) -> Stile:
+    return stile(listen=[{"transparent": net.place(f"0.0.0.0:{port}")}], rules=rules, **more)
+
+
+def test_an_address_that_a_rule_spells_out(net, stile):
+    with Listener() as origin:
+        s = transparent(net, stile, origin.port, [allow(f"http://{LITERAL}:{origin.port}/ok/**")])
+        host = f"{LITERAL}:{origin.port}"
+        with net.connect(LITERAL, origin.port) as c:
+            c.send(f"GET /ok/a HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            with origin.accept() as o:
+                assert f"\r\nHost: {host}\r\n" in o.read_head().decode()
+                o.send(HTTP.encode())
+                assert c.response().body == b"hello"
+            r = c.ask(f"GET /no HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            assert (r.status, r.json()["reason"]) == (403, "no_rule")
+        r = s.wait_record(event="request.end")
+        assert (r["listener"], r["host"], r["port"], r["scheme"]) == ("transparent-0", LITERAL, origin.port, "http")
+        since = s.mark()
+        with net.connect(OTHER, origin.port) as c:
+            assert c.ask(f"GET /ok/a HTTP/1.1\r\nHost: {OTHER}:{origin.port}\r\n\r\n".encode()).status == 403
+        denied(s, since, "no_rule", host=OTHER, port=origin.port)
+
+
+def test_a_server_that_speaks_first(net, stile):
+    with Listener() as origin:
+        transparent(net, stile, origin.port, [allow(f"tcp://{LITERAL}:{origin.port}")])
+        with net.connect(LITERAL, origin.port) as c, origin.accept() as o:
+            o.send(b"220 hello\r\n")
+            assert c.read_until(b"\r\n") == b"220 hello\r\n"
+            c.send(b"QUIT\r\n")
+            assert o.read_until(b"\r\n") == b"QUIT\r\n"
+
+
+@pytest.mark.parametrize("explain", ["explain", "refuse"])
+def test_a_refused_address(net, stile, explain):
+    """An alert, an answer, an end: what the first bytes let be said. One record each."""
+    with Listener() as origin:
+        s = transparent(net, stile, origin.port, [allow("https://a.test")], extra=f"deny: {explain}", limits={"peek": "300ms"})
+        since = s.mark()
+        with net.connect(LITERAL, origin.port) as c, pytest.raises(OSError, match="(?i)access.denied"):
+            c.start_tls(client_context(s.ca), "a.test")
+        denied(s, since, "no_rule", host=LITERAL, port=origin.port, scheme="https")
+        for first, scheme in ((b"SSH-2.0-x\r\n", "tcp"), (b"\x16\x03\x01\x00\x05\x01", None), (b"", None)):
+            since = s.mark()
+            with net.connect(LITERAL, origin.port) as c:
+                c.send(first)
+                assert c.read_all() == b""
+            denied(s, since, "no_rule", host=LITERAL, **({"scheme": scheme} if scheme else {}))
+        assert origin.nobody_came()
+
+
+def test_loopback_and_what_nobody_asked_for(net, stile):
+    """No rule opens those, also where it names them."""
+    with Listener("127.0.0.1") as origin:
+        p = origin.port
+        s = transparent(net, stile, p, [{"allow": [f"{k}://{a}:{p}" for k in ("tcp", "http") for a in ("127.0.0.1", "198.18.0.9")],
+                                         "addresses": ["127.0.0.0/8", "198.18.0.0/15"]}])
+        for address in ("127.0.0.1", "127.9.9.9", "198.18.0.9", "198.19.255.254"):
+            since = s.mark()
+            with net.connect(address, p) as c:
+                assert c.ask(f"GET / HTTP/1.1\r\nHost: {address}:{p}\r\n\r\n".encode()).status == 403
+            denied(s, since, "no_rule", host=address, port=p)
+        assert origin.nobody_came()
+
+
+def test_stile_does_not_lead_back_into_itself(net, stile):
+    """The listener is here, behind a route; what it lets out would come in again."""
+    with Listener("127.0.0.1") as probe:
+        port = probe.port
+    s = stile(listen=[{"transparent": f"0.0.0.0:{port}"}], rules=[{"allow": f"tcp://{LITERAL}:{port}"}])
+    since = s.mark()
+    with socket.create_connection((LITERAL, port), TIMEOUT) as c:
+        assert c.recv(1) == b""
+    r = denied(s, since, "address_denied", host=LITERAL)
+    assert "is stile itself" in r["error_detail"]
+
+
+def test_too_many(net, stile):
+    with Listener() as origin:
+        s = transparent(net, stile, origin.port, [allow(f"tcp://{LITERAL}:{origin.port}")], limits={"connections_per_address": 1})
+        with net.connect(LITERAL, origin.port), origin.accept():
+            s.wait_record(event="tunnel.start")
+            since = s.mark()
+            with net.connect(LITERAL, origin.port) as c:
+                assert c.read_all() == b""
+            denied(s, since, "rate_limited", host=LITERAL, port=origin.port)
+
+
+def test_a_rule_that_a_reload_takes_away(net, stile):
+    with Listener() as origin:
+        s = transparent(net, stile, origin.port, [allow(f"http://{LITERAL}:{origin.port}"), allow(f"tcp://{LITERAL}:{origin.port}")])
+        with net.connect(LITERAL, origin.port) as silent:
+            wait_for(lambda: "1" if s.proc.poll() is None else None)
+            since = s.mark()
+            s.reload(rules=[allow("a.test")])
+            silent.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert silent.response().status == 403
+            r = s.wait_record(since, event="tunnel.deny", reason="no_rule")
+            assert "a reload took back" in r["error_detail"]
+        assert origin.nobody_came()
+
+
+def test_what_is_said_of_it(net, stile):
+    s = stile(listen=[{"transparent": net.place("0.0.0.0:0"), "name": "catch"}], rules=[allow("a.b.test")], extra="admin: unix:admin.sock")
+    assert f"listening on 0.0.0.0:{s.port} in {net.path} (transparent, policy default, 1 rule)" in s.stderr
+    got = subprocess.run([BIN, "status", "-c", s.config], capture_output=True, text=True, timeout=TIMEOUT)
+    assert re.search(rf"^listeners +catch +transparent +0\.0\.0\.0:{s.port} in {net.path} ", got.stdout, re.M), got
