@@ -33,6 +33,11 @@ static struct config_placeholder how;
 static size_t own, other;
 static struct secret *value;
 
+static struct str text_of(size_t which)
+{
+	return needles_text(placeholders_needles(all), which);
+}
+
 static void set_up(void)
 {
 	struct faults f;
@@ -42,8 +47,12 @@ static void set_up(void)
 	faults_init(&f, "fuzz.yaml");
 	CHECK(config_load_text("fuzz.yaml", STR(config_text), &config, &f) == 0);
 	faults_clear(&f);
-	CHECK(placeholders_new(config, &all, NULL) == 0);
-	CHECK(placeholders_find(all, STR_NONE, "own", &own));
+	/* One that ends with a `Z` would come to be of its own beginning and the value behind it. */
+	do {
+		placeholders_free(all);
+		CHECK(placeholders_new(config, &all, NULL) == 0);
+		CHECK(placeholders_find(all, STR_NONE, "own", &own));
+	} while (text_of(own).p[text_of(own).n - 1] == 'Z');
 	CHECK(placeholders_find(all, STR_NONE, "other", &other));
 	own_credential = *config_credential(config, "own");
 	how = *own_credential.placeholder;
@@ -52,11 +61,6 @@ static void set_up(void)
 	CHECK(value);
 	memset(secret_room(value), 'Z', 40);
 	secret_trim(value, 40);
-}
-
-static struct str text_of(size_t which)
-{
-	return needles_text(placeholders_needles(all), which);
 }
 
 static bool has(struct str in, struct str what)
