@@ -191,6 +191,9 @@
 #define LIMIT_MS_SECRET_REREAD	 500
 #define LIMIT_SOURCE_BYTES	 (2 * LIMIT_SECRET_BYTES) /* what a source may say at once */
 #define LIMIT_SOURCE_ARGS	 64
+#define LIMIT_HELPERS		 256  /* programs of `exec` that run at the same time */
+#define LIMIT_MS_HELPERS_READ	 5000 /* the process that starts them reads a configuration */
+#define LIMIT_MS_HELPER_WORD	 2000 /* behind `timeout`, for the word that it was over */
 #define LIMIT_SOURCE_JSON_DEPTH	 8
 #define LIMIT_SOURCE_WORDS	 500
 #define LIMIT_CLAIMS_BYTES	 16384 /* of a JWT, and each other list or map that a source has */

@@ -50,6 +50,8 @@ struct broker {
 	/* owned */
 	struct loop *loop;
 	struct kept *kept; /* those that end included, under the lock */
+	/* borrowed */
+	struct helpers *helpers;
 	/* plain */
 	struct letter stop;
 	pthread_t thread;
@@ -187,6 +189,7 @@ static int prepare(struct kept *k, struct err *e)
 		struct source_setting s = {.c = k->c,
 					   .loop = k->broker->loop,
 					   .fetcher = k->fetcher,
+					   .helpers = k->broker->helpers,
 					   .on_result = on_result,
 					   .arg = k};
 
@@ -450,7 +453,7 @@ static void *run(void *arg)
 	return NULL;
 }
 
-int broker_new(struct broker **ret, struct err *e)
+int broker_new(struct helpers *h, struct broker **ret, struct err *e)
 {
 	struct broker *b = calloc(1, sizeof(*b));
 
@@ -463,6 +466,7 @@ int broker_new(struct broker **ret, struct err *e)
 		free(b);
 		return -1;
 	}
+	b->helpers = h;
 	b->stop = (struct letter){.fn = on_stop, .arg = b};
 	*ret = b;
 	return 0;
@@ -474,6 +478,8 @@ int broker_start(struct broker *b, struct err *e)
 	int rc;
 
 	sigfillset(&all);
+	/* By which a call is told that the filter does not let through (../keeper/confine.h). */
+	sigdelset(&all, SIGSYS);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	rc = pthread_create(&b->thread, NULL, run, b);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);

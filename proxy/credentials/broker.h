@@ -12,7 +12,9 @@
 struct broker;
 struct kept; /* a slot that is kept fresh; counted by its broker */
 
-int broker_new(struct broker **ret, struct err *e) ATTR_NODISCARD;
+/* h starts the programs of `exec`, outlives the broker; NULL: none can be started. */
+struct helpers;
+int broker_new(struct helpers *h, struct broker **ret, struct err *e) ATTR_NODISCARD;
 /* Starts the thread: after privileges are dropped, before anybody waits for a slot. */
 int broker_start(struct broker *b, struct err *e) ATTR_NODISCARD;
 /* Whatever is under way is cancelled. All that was taken has been given back. NULL is accepted. */

@@ -77,12 +77,14 @@ typedef void source_result_fn(void *arg, struct secret *value, int64_t life_us,
 			      const struct err *why);
 
 struct fetcher;
+struct helpers;
 
 /* What a source works with; all of it outlives it. */
 struct source_setting {
 	const struct config_credential *c;
 	struct loop *loop;
 	struct fetcher *fetcher;
+	struct helpers *helpers; /* NULL: no program can be started */
 	source_result_fn *on_result;
 	void *arg; /* of on_result */
 };

@@ -16,6 +16,7 @@
 
 #include "certs/notary.h"
 #include "logging/log.h"
+#include "proxy/credentials/helpers.h"
 #include "proxy/credentials/placeholder.h"
 #include "proxy/credentials/secret.h"
 #include "proxy/credentials/slot.h"
@@ -49,6 +50,7 @@ struct keeper_core {
 	struct ca *ca;
 	/* borrowed */
 	struct broker *broker;
+	struct helpers *helpers;
 	const char *policy_name, *log_to;
 	/* plain */
 	bool reloads;
@@ -132,6 +134,7 @@ int core_new(const struct core_options *o, struct keeper_core **ret, struct err 
 		return err_set(e, "out of memory");
 	k->ca = ca_ref(o->ca);
 	k->broker = o->broker;
+	k->helpers = o->helpers;
 	k->policy_name = o->policy_name;
 	k->log_to = o->log_to;
 	k->reloads = o->reloads;
@@ -434,6 +437,23 @@ static void say_unread(const struct faults *f, const char *file, struct err *e)
 	(void)err_set(e, "%s: %s", file, f->n > 0 ? f->v[0].text : "cannot be read");
 }
 
+/* Who starts programs reads for itself which ones there are. */
+static int read_helpers(struct keeper_core *k, const char *file, const struct config *fresh,
+			struct err *e)
+{
+	if (!k->helpers || helpers_read(k->helpers, fresh->version_hash, e) == 0)
+		return 0;
+	return err_wrap(e, "%s", file);
+}
+
+/* What was to come does not. */
+static void forget_next(struct keeper_core *k)
+{
+	view_clear(&k->next);
+	if (k->helpers)
+		helpers_abort(k->helpers);
+}
+
 static void reload(struct keeper_core *k, struct core_reply *r, struct err *e)
 {
 	const char *file = k->now.config->file;
@@ -452,7 +472,7 @@ static void reload(struct keeper_core *k, struct core_reply *r, struct err *e)
 	said.ok = config_load_text(file, str_from(text, n), &fresh, &f) == 0;
 	if (said.ok) {
 		memcpy(said.version_hash, fresh->version_hash, sizeof(fresh->version_hash));
-		if (view_set(k, &k->next, fresh, e) < 0)
+		if (view_set(k, &k->next, fresh, e) < 0 || read_helpers(k, file, fresh, e) < 0)
 			goto out;
 	}
 	r->fd = make_memfd(text, n, e);
@@ -462,7 +482,7 @@ static void reload(struct keeper_core *k, struct core_reply *r, struct err *e)
 	}
 out:
 	if (r->fd < 0) {
-		view_clear(&k->next);
+		forget_next(k);
 		refuse(r, e);
 	}
 	config_unref(fresh);
@@ -487,6 +507,8 @@ static int on_commit(struct keeper_core *k, struct err *e)
 	view_clear(&k->now);
 	k->now = k->next;
 	k->next = (struct view){0};
+	if (k->helpers)
+		helpers_commit(k->helpers);
 	return 0;
 }
 
@@ -555,7 +577,7 @@ static int on_main(struct keeper_core *k, const struct wire_head *h, struct str 
 	case WIRE_NUDGE: return on_nudge(k, h->id, body, e);
 	case WIRE_RELOAD: return on_reload(k, r, e);
 	case WIRE_COMMIT: return on_commit(k, e);
-	case WIRE_ABORT: view_clear(&k->next); return 0;
+	case WIRE_ABORT: forget_next(k); return 0;
 	case WIRE_PLACEHOLDER: return on_placeholder(k, body, r, e);
 	default: return err_set(e, "a message of kind %u", h->kind);
 	}

@@ -11,12 +11,14 @@
 #include "proxy/keeper/wire.h"
 
 struct keeper_core;
+struct helpers;
 
 struct core_options {
 	/* borrowed; outlive the core */
 	const char *policy_name; /* `run`: the only one in force; NULL: those of the listeners */
 	const char *log_to;	 /* NULL: the configuration's */
 	struct broker *broker;	 /* NULL: no source that takes time */
+	struct helpers *helpers; /* NULL: no program is started */
 	bool reloads;		 /* may the configuration be read again? */
 	/* counted by the core */
 	struct config *config;

@@ -18,7 +18,9 @@
 #include <unistd.h>
 
 #include "logging/log.h"
+#include "proxy/credentials/helpers.h"
 #include "proxy/credentials/slot.h"
+#include "proxy/keeper/confine.h"
 #include "proxy/keeper/core.h"
 
 struct channel {
@@ -30,9 +32,10 @@ struct channel {
 struct server {
 	/* owned */
 	struct channel *channels; /* the first is the main one */
-	struct pollfd *polls;	  /* one for each, and one for wake */
+	struct pollfd *polls;	  /* one for each, and two: wake, helpers */
 	struct keeper_core *core;
 	struct broker *broker;
+	struct helpers *helpers; /* NULL: no program is ever started */
 	struct ca *ca;
 	char *body;
 	/* plain */
@@ -119,7 +122,7 @@ static int make_channels(struct server *s, const struct server_fds *fds, struct 
 {
 	s->n = fds->n + 2;
 	s->channels = calloc(s->n, sizeof(*s->channels));
-	s->polls = calloc(s->n + 1, sizeof(*s->polls));
+	s->polls = calloc(s->n + 2, sizeof(*s->polls));
 	s->body = malloc(LIMIT_KEEPER_MESSAGE);
 	if (!s->channels || !s->polls || !s->body)
 		return err_set(e, "out of memory");
@@ -137,7 +140,26 @@ static int make_channels(struct server *s, const struct server_fds *fds, struct 
 	return s->wake < 0 ? err_sys(e, errno, "eventfd") : 0;
 }
 
-/* Reads all that it is to keep, as who it still is; becomes who it will be; only then asks. */
+/* Whether there may be a program to start. What `run` was started with is all that it ever has. */
+static bool needs_helpers(const struct keeper_options *o)
+{
+	bool any = o->reloads;
+
+	for (size_t i = 0; i < o->config->credentials_n; i++)
+		any |= o->config->credentials[i].source == CREDENTIAL_FROM_EXEC;
+	return any;
+}
+
+/* Before there is a secret in this process, of which that one has a copy. */
+static int split_helpers(struct server *s, const struct keeper_options *o, struct err *e)
+{
+	const struct helpers_options h = {.config = o->config, .become = o->become};
+
+	return needs_helpers(o) ? helpers_start(&h, &s->helpers, e) : 0;
+}
+
+/* Reads all that it is to keep, as who it still is; becomes who it will be and gives up what it
+ * needs no more; only then asks. */
 static int begin(struct server *s, const struct keeper_options *o, struct err *e)
 {
 	struct core_options co = {.config = o->config,
@@ -146,16 +168,20 @@ static int begin(struct server *s, const struct keeper_options *o, struct err *e
 				  .reloads = o->reloads};
 
 	slot_tell(on_news, s);
-	if (credential_env_capture(o->config, e) < 0 || broker_new(&s->broker, e) < 0)
+	if (split_helpers(s, o, e) < 0 || credential_env_capture(o->config, e) < 0 ||
+	    broker_new(s->helpers, &s->broker, e) < 0)
 		return -1;
 	if ((o->ca_dir ? ca_load_or_create(o->ca_dir, &s->ca, e)
 		       : ca_new_memory(LIMIT_CA_RUN_DAYS, &s->ca, e)) < 0)
 		return err_wrap(e, "ca");
 	co.ca = s->ca;
 	co.broker = s->broker;
+	co.helpers = s->helpers;
 	if (core_new(&co, &s->core, e) < 0 || core_open(s->core, e) < 0)
 		return -1;
 	if (o->become && o->become(o->config->user, e) < 0)
+		return -1;
+	if (confine_keeper(o->config, o->log_to, o->reloads, e) < 0)
 		return -1;
 	return broker_start(s->broker, e);
 }
@@ -259,6 +285,8 @@ static void fill_polls(struct server *s)
 	if (s->is_pushing)
 		s->polls[0].events |= POLLOUT;
 	s->polls[s->n] = (struct pollfd){.fd = s->wake, .events = POLLIN};
+	s->polls[s->n + 1] =
+		(struct pollfd){.fd = s->helpers ? helpers_fd(s->helpers) : -1, .events = POLLIN};
 }
 
 static int turn(struct server *s, struct err *e)
@@ -280,6 +308,8 @@ static int turn(struct server *s, struct err *e)
 	}
 	if (s->polls[s->n].revents)
 		(void)!read(s->wake, &news, sizeof(news));
+	if (s->polls[s->n + 1].revents)
+		helpers_look(s->helpers);
 	push(s);
 	return 0;
 }
@@ -293,7 +323,7 @@ static int serve(struct server *s, struct err *e)
 		int n;
 
 		fill_polls(s);
-		n = poll(s->polls, (nfds_t)s->n + 1, LIMIT_MS_SECRET_REREAD);
+		n = poll(s->polls, (nfds_t)s->n + 2, LIMIT_MS_SECRET_REREAD);
 		if (n < 0 && errno != EINTR)
 			return err_sys(e, errno, "poll");
 		if (n > 0 && turn(s, e) < 0)
@@ -316,6 +346,7 @@ static void end(struct server *s)
 	}
 	core_free(s->core);
 	broker_free(s->broker);
+	helpers_stop(s->helpers);
 	ca_unref(s->ca);
 	free(s->channels);
 	free(s->polls);
