@@ -241,6 +241,12 @@ static int allow_sources(int ruleset, const struct config *c, struct err *e)
 	return 0;
 }
 
+/* Whatever is not one of the writer's other targets is a path. */
+static bool is_file(const char *log_to)
+{
+	return strcmp(log_to, "stdout") != 0 && strncmp(log_to, "syslog:", 7) != 0;
+}
+
 static int allow_all(int ruleset, void *arg, struct err *e)
 {
 	const struct scope *s = arg;
@@ -254,10 +260,10 @@ static int allow_all(int ruleset, void *arg, struct err *e)
 	    confine_allow(ruleset, "/dev/urandom", LANDLOCK_READ, e) < 0)
 		return -1;
 	for (size_t i = 0; i < s->config->trust_n; i++)
-		if (strchr(s->config->trust[i], '/') &&
+		if (strcmp(s->config->trust[i], "system") != 0 &&
 		    allow_file(ruleset, s->config->trust[i], READING, e) < 0)
 			return -1;
-	if (log_to && allow_file(ruleset, log_to, LOGGING, e) < 0)
+	if (log_to && is_file(log_to) && allow_file(ruleset, log_to, LOGGING, e) < 0)
 		return -1;
 	return allow_sources(ruleset, s->config, e);
 }

@@ -12,6 +12,7 @@ import pytest
 
 import canary
 import runlib
+from canary import memory
 from stilelib import BIN, allow, check_refusal, wait_for
 
 SANITIZED = b"__asan_init" in BIN.read_bytes() or b"__tsan_init" in BIN.read_bytes()
@@ -26,33 +27,25 @@ def children(pid: int) -> list[int]:
     return [int(x) for x in text.split()]
 
 
-def keeper_of(pid: int) -> int:
+def child_of(pid: int, name: str) -> int:
     def look():
         return next((c for c in children(pid) if
-                     pathlib.Path(f"/proc/{c}/comm").read_text() == "stile-keeper\n"), None)
+                     pathlib.Path(f"/proc/{c}/comm").read_text() == name + "\n"), None)
     return wait_for(look)
+
+
+def keeper_of(pid: int) -> int:
+    return child_of(pid, "stile-keeper")
+
+
+def helpers_of(pid: int) -> int:
+    """The process that starts programs, of the stile or its keeper."""
+    return child_of(keeper_of(pid), "stile-helpers")
 
 
 def gone(pid: int) -> bool:
     """Not there, not even as a zombie."""
     return not pathlib.Path(f"/proc/{pid}").exists()
-
-
-def memory(pid: int) -> bytes:
-    out = []
-    with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb") as mem:
-        for line in maps:
-            m = re.match(r"([0-9a-f]+)-([0-9a-f]+) r", line)
-            if m and "[v" not in line:
-                start, end = (int(x, 16) for x in m.groups())
-                if end - start > 1 << 28:  # a sanitizer's own
-                    continue
-                try:
-                    mem.seek(start)
-                    out.append(mem.read(end - start))
-                except (OSError, ValueError, OverflowError):
-                    pass
-    return b"".join(out)
 
 
 def private_number(pem: pathlib.Path) -> bytes:
@@ -121,9 +114,12 @@ def test_a_variable_is_in_one_process(stile, tmp_path):
 
 @needs_root
 @pytest.mark.skipif(SANITIZED, reason="a sanitizer needs what is taken away")
-def test_the_proxy_is_confined(stile, tmp_path, canary):
+def test_both_are_confined(stile, tmp_path, canary):
     s = start(stile, tmp_path, canary)
-    for task in pathlib.Path(f"/proc/{s.pid}/task").iterdir():
+    keeper = keeper_of(s.pid)
+    tasks = [t for pid in (s.pid, keeper) for t in pathlib.Path(f"/proc/{pid}/task").iterdir()]
+    assert len([t for t in tasks if t.is_relative_to(f"/proc/{keeper}")]) == 2
+    for task in tasks:
         status = (task / "status").read_text()
         assert re.search(r"^NoNewPrivs:\s*1$", status, re.M) and re.search(r"^Seccomp:\s*2$", status, re.M), status
     # It says so where it is not.
@@ -197,6 +193,106 @@ def test_the_proxy_is_killed(stile, tmp_path, canary):
     wait_for(lambda: gone(keeper))
 
 
+# ---- the process that starts programs ----
+
+
+@needs_root
+@pytest.mark.skipif(SANITIZED, reason="a sanitizer keeps a copy of the environment")
+def test_who_starts_programs_knows_no_secret(stile, tmp_path):
+    """It was split off before there was one, has no descriptor of anybody's, and does not see what a helper prints."""
+    in_file, in_variable, printed = canary.made_up(), canary.made_up(), canary.made_up()
+    (tmp_path / "tok").write_text(in_file)
+    (tmp_path / "printed").write_text(printed)
+    for name in ("tok", "printed"):
+        canary.source(tmp_path / name)
+    rules = [allow(f"https://origin.test:*/echo/{n}/**", credential=n) for n in ("file", "env", "exec")]
+    credentials = {"file": {"from": {"file": str(tmp_path / "tok")}, "as": "bearer"},
+                   "env": {"from": {"env": "TOK"}, "as": "bearer"},
+                   "exec": {"from": {"exec": ["cat", str(tmp_path / "printed")]}, "ttl": "1h", "as": "bearer"}}
+    s = stile(rules=rules, credentials=credentials, env={"TOK": in_variable})
+    for name, value in (("file", in_file), ("env", in_variable), ("exec", printed)):
+        assert fields(s, f"/echo/{name}/x")["authorization"] == f"Bearer {value}"
+    s.reload(rules=rules[::-1])
+    assert fields(s, "/echo/exec/x")["authorization"] == f"Bearer {printed}"
+    helpers = helpers_of(s.pid)
+    wanted = {x.encode() for x in (in_file, in_variable, printed)}
+    assert canary.process_shows(helpers, wanted) == []
+    held = memory(helpers)
+    number = private_number(s.folder / "ca" / "ca.key")
+    pem = (s.folder / "ca" / "ca.key").read_bytes().split(b"\n")[1]
+    assert [x for x in [*wanted, number, number[::-1], pem] if x in held] == []
+    # The search finds what is there.
+    assert str(tmp_path / "printed").encode() in held and {x for x in wanted if x in memory(keeper_of(s.pid))}
+    fds = sorted(os.readlink(f) for f in pathlib.Path(f"/proc/{helpers}/fd").iterdir())
+    assert fds.count("/dev/null") == 2 and len([f for f in fds if f.startswith("socket:")]) == 1 and len(fds) == 4, fds
+    assert os.stat(f"/proc/{helpers}/mem").st_uid == 0
+
+
+def with_helper(tmp_path, name="helper", text="#!/bin/sh\necho token-$1\n"):
+    path = tmp_path / name
+    path.write_text(text)
+    path.chmod(0o755)
+    return str(path)
+
+
+def of_exec(argv, **more):
+    return {"from": {"exec": argv} | more, "ttl": "1h", "as": "bearer"}
+
+
+def test_who_starts_programs_is_killed(stile, tmp_path, canary):
+    """What was printed before counts until it ends; nothing new comes, and requests that need it say why. All else
+    goes on, a reload too."""
+    (tmp_path / "tok").write_text(canary)
+    tok = {"from": {"file": str(tmp_path / "tok")}, "as": "bearer"}
+    helper = with_helper(tmp_path)
+    rules = [*AUTH, allow("https://origin.test:*/echo/b/**", credential="exec")]
+    s = stile(rules=rules, credentials={"tok": tok, "exec": of_exec([helper, "1"])})
+    assert fields(s, "/echo/b/x")["authorization"] == "Bearer token-1"
+    helpers = helpers_of(s.pid)
+    os.kill(helpers, signal.SIGKILL)
+    s.wait_stderr("the process that starts helpers has ended: credentials of `exec` are not renewed any more")
+    assert fields(s, "/echo/b/x")["authorization"] == "Bearer token-1" and sent(s) == f"Bearer {canary}"
+    s.reload(credentials={"tok": tok, "exec": of_exec([helper, "2"])})
+    r = s.tls_get("/echo/b/x")
+    check_refusal(r, 503, UNAVAILABLE)
+    assert "restart stile" in r.json()["detail"], r.json()
+    assert sent(s) == f"Bearer {canary}"
+
+
+def test_a_helper_of_a_reload(stile, tmp_path):
+    """Another program, other arguments, one more, none: by what is in force, and never by what is not."""
+    one, two = with_helper(tmp_path, "one"), with_helper(tmp_path, "two", "#!/bin/sh\necho other-$1\n")
+    rules = [allow("https://origin.test:*/echo/a/**", credential="a"), allow("https://origin.test:*/echo/b/**", credential="b")]
+    s = stile(rules=[rules[0]], credentials={"a": of_exec([one, "1"])})
+    helpers = helpers_of(s.pid)
+    assert fields(s, "/echo/a/x")["authorization"] == "Bearer token-1"
+    s.reload(rules=rules, credentials={"a": of_exec([one, "2"]), "b": of_exec([two, "3"])})
+    assert fields(s, "/echo/a/x")["authorization"] == "Bearer token-2"
+    assert fields(s, "/echo/b/x")["authorization"] == "Bearer other-3"
+    s.reload(rules=rules, credentials={"a": of_exec([two, "4"]), "b": of_exec([two, "3"])})
+    assert fields(s, "/echo/a/x")["authorization"] == "Bearer other-4"
+    assert fields(s, "/echo/b/x")["authorization"] == "Bearer other-3"
+    s.reload(rules=[allow("https://origin.test:*/echo/**")], credentials={})
+    assert "authorization" not in fields(s, "/echo/a/x")
+    assert helpers_of(s.pid) == helpers
+
+
+def test_helpers_end_with_the_keeper(stile, tmp_path):
+    slow = with_helper(tmp_path, "slow", f"#!/bin/sh\n[ $1 = 1 ] && echo x && exit\necho $$ >{tmp_path}/pid\nexec sleep 300\n")
+    s = stile(rules=[allow("https://origin.test:*/echo/a/**", credential="a")], credentials={"a": of_exec([slow, "1"])},
+              exit_code=None, pairs=False)
+    keeper, helpers = keeper_of(s.pid), helpers_of(s.pid)
+    s.write(credentials={"a": of_exec([slow, "2"], timeout="200s")})
+    s.signal(signal.SIGHUP)
+    wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
+    pid = int((tmp_path / "pid").read_text())
+    os.kill(keeper, signal.SIGKILL)
+    assert s.proc.wait(30) == 1
+    wait_for(lambda: all(not pathlib.Path(f"/proc/{p}").exists() or
+                         pathlib.Path(f"/proc/{p}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+                         for p in (helpers, pid)))
+
+
 def test_signals_are_the_proxys(stile, tmp_path, canary):
     s = start(stile, tmp_path, canary)
     keeper = keeper_of(s.pid)
@@ -252,6 +348,56 @@ def test_runs_leave_no_process(runs):
                 (p / "comm").exists() and (p / "comm").read_text() == "stile-keeper\n" and
                 str(runs).encode() in (p / "cmdline").read_bytes()]
     assert set(runlib.processes("stile-keeper-test")) == before
+
+
+def test_a_run_with_a_helper(runs, tmp_path_factory):
+    """The keeper of a run opens no file but its own and starts nothing; its helper, which does, still works."""
+    origin = runlib.Origin(tmp_path_factory.mktemp("origin"))
+    token = canary.made_up()
+    (runs / "outer").mkdir()
+    (runs / "outer" / "token").write_text(token)
+    canary.source(runs / "outer" / "token")
+    work = runs / "work"
+    work.mkdir()
+    config = runs / "stile.yaml"
+    config.write_text(f"""version: 1
+upstream:
+  trust: [{origin.ca}]
+  hosts: {{allowed.test: 127.0.0.1}}
+credentials:
+  tok: {{from: {{exec: [cat, {runs}/outer/token]}}, ttl: 1h, as: bearer}}
+policies:
+  default:
+    rules:
+      - {{allow: "https://allowed.test:{origin.port}/**", addresses: [127.0.0.0/8], credential: tok}}
+""")
+    try:
+        p = subprocess.Popen([str(BIN), "run", "-c", config, "--log", str(runs / "run.jsonl"), "--workspace", work, "--",
+                              "sh", "-c", f"curl -sS --fail https://allowed.test:{origin.port}/a && echo done && sleep 600"],
+                             cwd=work, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert "done" in (p.stdout.readline() + p.stdout.readline()), p.communicate()
+        keeper = keeper_of(p.pid)
+        helpers = child_of(keeper, "stile-helpers")
+        if not SANITIZED:
+            status = pathlib.Path(f"/proc/{keeper}/status").read_text()
+            assert re.search(r"^Seccomp:\s*2$", status, re.M), status
+        p.terminate()
+        out, err = p.communicate(timeout=60)
+        assert [h["Authorization"] for _, h in origin.requests] == [f"Bearer {token}"], err
+        assert token not in out + err
+        wait_for(lambda: gone(keeper) and gone(helpers))
+    finally:
+        origin.close()
+
+
+def test_a_run_without_a_helper_has_no_such_process(runs):
+    p = subprocess.Popen([str(BIN), "run", "--allow", "a.test", "--log", str(runs / "run.jsonl"), "--", "sleep", "600"],
+                         cwd=runs, stderr=subprocess.PIPE, text=True)
+    keeper = keeper_of(p.pid)
+    wait_for(lambda: (runs / "run.jsonl").exists() and "policy.load" in (runs / "run.jsonl").read_text())
+    assert children(keeper) == []
+    p.terminate()
+    p.communicate(timeout=60)
 
 
 def test_a_run_whose_keeper_is_killed(runs):

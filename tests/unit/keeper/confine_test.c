@@ -476,6 +476,21 @@ static int try_files_of_the_keeper(void)
 	return 0;
 }
 
+/* A log that is no file gives no right to the folder that stile was started in. */
+static int confine_without_log(void)
+{
+	struct err e = ERR_INIT;
+
+	return chdir(fx.dir) != 0 || no_new_privileges() != 0
+		       ? -1
+		       : confine_keeper_files(fx.config, "stdout", &e);
+}
+
+static int try_where_it_was_started(void)
+{
+	return refused("new", O_WRONLY | O_CREAT) && refused(fx.log, O_WRONLY | O_CREAT) ? 0 : 1;
+}
+
 static void test_the_keeper_opens_its_files_alone(void **state)
 {
 	int rc = in_child(confine_keeper_files_alone, try_files_of_the_keeper);
@@ -484,6 +499,7 @@ static void test_the_keeper_opens_its_files_alone(void **state)
 	if (rc == 77)
 		skip(); /* no Landlock here */
 	assert_int_equal(rc, 0);
+	assert_int_equal(in_child(confine_without_log, try_where_it_was_started), 0);
 }
 
 static int set_up(void **state)
