@@ -146,12 +146,13 @@ static void mark(struct redactor *r, unsigned char a, unsigned char b)
 	r->pairs[at / 64] |= 1ULL << at % 64;
 }
 
-/* The second byte may be any that stands for the needle's, or the beginning of an escape. */
+/* The second byte may be any that stands for the needle's, the beginning of an escape, or the end
+ * of a line. */
 static void mark_behind(struct redactor *r, unsigned char a, const struct needle *d)
 {
 	for (unsigned b = 0; b < 256; b++)
 		if (redact_folds_to(d->fold, (unsigned char)b, d->p[1]) || b == '%' || b == '\\' ||
-		    b == '&')
+		    b == '&' || (d->fold == REDACT_BASE64 && (b == '\r' || b == '\n')))
 			mark(r, a, (unsigned char)b);
 }
 
@@ -182,24 +183,60 @@ static uint32_t four_at(const unsigned char *p)
 	return four;
 }
 
-/* Each text that may stand for four bytes of the needle: two for some of them. */
-static void mark_grams(struct redactor *r, const struct needle *d, size_t at)
-{
-	unsigned char may[4][2], text[4];
+/* What may stand at one place of a text: a byte, or one of two. */
+typedef unsigned char choice[2];
 
-	for (size_t i = 0; i < 4; i++) {
-		may[i][0] = may[i][1] = d->p[at + i];
-		for (unsigned c = 0; c < 256; c++)
-			if (c != may[i][0] && redact_folds_to(d->fold, (unsigned char)c, may[i][0]))
-				may[i][1] = (unsigned char)c;
-	}
+/* Each text that may stand there. */
+static void mark_gram(struct redactor *r, const choice may[4])
+{
 	for (unsigned way = 0; way < 16; way++) {
+		unsigned char text[4];
 		unsigned bit;
 
 		for (size_t i = 0; i < 4; i++)
 			text[i] = may[i][way >> i & 1];
 		bit = redact_gram(four_at(text));
 		r->grams[bit / 64] |= 1ULL << bit % 64;
+	}
+}
+
+static void mark_grams_of(struct redactor *r, const choice may[REDACT_RUN])
+{
+	for (size_t at = 0; at + 4 <= REDACT_RUN; at++)
+		mark_gram(r, may + at);
+}
+
+/* The same with the end of a line in front of its k-th character. */
+static void mark_broken(struct redactor *r, const choice may[REDACT_RUN], size_t k, const char *end)
+{
+	choice broken[REDACT_RUN];
+	size_t n = strlen(end);
+
+	for (size_t i = 0; i < REDACT_RUN; i++) {
+		if (i < k)
+			memcpy(broken[i], may[i], sizeof(choice));
+		else if (i < k + n)
+			broken[i][0] = broken[i][1] = (unsigned char)end[i - k];
+		else
+			memcpy(broken[i], may[i - n], sizeof(choice));
+	}
+	mark_grams_of(r, (const choice *)broken);
+}
+
+static void mark_grams(struct redactor *r, const struct needle *d)
+{
+	choice may[REDACT_RUN];
+
+	for (size_t i = 0; i < REDACT_RUN; i++) {
+		may[i][0] = may[i][1] = d->p[i];
+		for (unsigned c = 0; c < 256; c++)
+			if (c != may[i][0] && redact_folds_to(d->fold, (unsigned char)c, may[i][0]))
+				may[i][1] = (unsigned char)c;
+	}
+	mark_grams_of(r, (const choice *)may);
+	for (size_t k = 1; d->fold == REDACT_BASE64 && k < REDACT_RUN; k++) {
+		mark_broken(r, (const choice *)may, k, "\n");
+		mark_broken(r, (const choice *)may, k, "\r\n");
 	}
 }
 
@@ -214,8 +251,7 @@ static void mark_all(struct redactor *r)
 				mark_behind(r, (unsigned char)a, d);
 			}
 		mark_escapes(r, d);
-		for (size_t at = 0; at + 4 <= REDACT_RUN; at++)
-			mark_grams(r, d, at);
+		mark_grams(r, d);
 	}
 }
 

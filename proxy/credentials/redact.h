@@ -16,10 +16,11 @@
 
 struct redactor; /* safe for threads */
 
-/* Looks for value as c sends it: raw, in base64 at each alignment, in hexadecimal, each of these
- * with any of its characters escaped for a URL, for JSON or for HTML. What is shorter than
- * LIMIT_REDACT_MIN is not looked for, since it would be found everywhere; nor is a key that signs,
- * since it is never sent: *ret is NULL then if nothing is left. -1: memory is out. */
+/* Looks for value as c sends it: raw, in base64 at each alignment and in lines of 8
+ * characters or more (LF, CRLF), in hexadecimal, each of these with any of its characters escaped
+ * for a URL, for JSON or for HTML. What is shorter than LIMIT_REDACT_MIN is not looked for, since
+ * it would be found everywhere; nor is a key that signs, since it is never sent: *ret is NULL then
+ * if nothing is left. -1: memory is out. */
 int redactor_new(const struct config_credential *c, struct str value, struct redactor **ret,
 		 struct err *e) ATTR_NODISCARD;
 void redactor_free(struct redactor *r); /* wipes; NULL is accepted */

@@ -47,6 +47,10 @@ struct redactor {
 /* So many raw characters hold four bytes at a place that is a multiple of four. */
 #define REDACT_RUN 7
 
+/* A line of base64 has so many characters, so that of what is looked up no more than one ends. */
+#define REDACT_LINE 8
+_Static_assert(REDACT_LINE >= REDACT_RUN, "two ends of lines are not looked up");
+
 static inline unsigned redact_gram(uint32_t four)
 {
 	return four * 2654435761u >> 16;

@@ -218,11 +218,43 @@ static int fits_escape(const struct needle *d, size_t i, const struct text *t, s
 	return len;
 }
 
+/* A carriage return or line feed at t->p[at], as it is or escaped: its length; NO; OPEN. */
+static int read_newline(const struct text *t, size_t at, char which)
+{
+	unsigned char bytes[4];
+	unsigned n = 0;
+	int len;
+
+	if (at == t->n)
+		return t->whole ? NO : OPEN;
+	if (t->p[at] == (unsigned char)which)
+		return 1;
+	if (t->p[at] == '\\' && at + 1 < t->n && t->p[at + 1] == (which == '\r' ? 'r' : 'n'))
+		return 2;
+	len = redact_read_escape(t->p + at, t->n - at, bytes, &n);
+	if (len < 0)
+		return t->whole ? NO : OPEN;
+	return len > 0 && n == 1 && bytes[0] == (unsigned char)which ? len : NO;
+}
+
+/* The end of a line within base64 (RFC 2045 section 6.8), LF or CRLF: its length; NO; OPEN. */
+static int read_break(const struct text *t, size_t at)
+{
+	int cr = read_newline(t, at, '\r'), lf;
+
+	if (cr == OPEN)
+		return OPEN;
+	lf = read_newline(t, at + (size_t)cr, '\n');
+	return lf <= 0 ? lf : cr + lf;
+}
+
 /* The needle from i on, at t->p[at]: the end; NO; OPEN. An escape never begins with an alphanumeric
  * character, so most steps are one comparison. */
 static ptrdiff_t fits(const struct needle *d, size_t i, struct text *t, size_t at,
 		      unsigned branches)
 {
+	size_t broken = 0; /* in front of which of its characters a line has ended */
+
 	while (i < d->n) {
 		unsigned char c;
 		bool plain;
@@ -250,8 +282,19 @@ static ptrdiff_t fits(const struct needle *d, size_t i, struct text *t, size_t a
 				return end;
 			len = NO;
 		}
-		if (len == NO && !plain)
-			return NO;
+		if (len == NO && !plain) {
+			if (d->fold != REDACT_BASE64 || i == 0 ||
+			    (broken > 0 && i - broken < REDACT_LINE))
+				return NO;
+			len = read_break(t, at);
+			if (len <= 0) {
+				t->seen = len == OPEN ? i : t->seen;
+				return len;
+			}
+			broken = i;
+			at += (size_t)len;
+			continue;
+		}
 		i += len == NO ? 1 : taken;
 		at += len == NO ? 1 : (size_t)len;
 	}

@@ -1,7 +1,7 @@
 /*
  * What must not come back: redactor, redaction, redact_in_place. The first byte of the input says
  * how the credential is sent, the second how long its value is (of the bytes that follow); the rest
- * is the text, in which each byte 0x01 to 0x0e stands for the value in one of its spellings.
+ * is the text, in which each byte 0x01 to 0x10 stands for the value in one of its spellings.
  * - Any cut of the text gives the same bytes, as many of them as came, and the same count.
  * - In what comes out, the value stands in none of these spellings, though its letters be cut.
  * - What has nothing to be found in it comes out as it came.
@@ -12,7 +12,7 @@
 #include "proxy/credentials/redact.h"
 #include "tests/fuzz/fuzz.h"
 
-#define SPELLINGS 14
+#define SPELLINGS 16
 
 static void add_unicode(struct strbuf *b, unsigned char c)
 {
@@ -25,16 +25,21 @@ static void spell(struct strbuf *b, struct str v, unsigned how, struct fuzz_rand
 	static const char upper[] = "0123456789ABCDEF", lower[] = "0123456789abcdef";
 	struct strbuf b64;
 
-	if (how >= 8 && how <= 13) {
-		/* At each alignment, in either alphabet. */
-		size_t before = (how - 8) % 3;
+	if (how >= 8) {
+		/* At each alignment, in either alphabet; in lines. */
+		size_t before = (how - 8) % 3, width = how < 14 ? SIZE_MAX : 8 + fuzz_pick(r, 69);
 
 		strbuf_init(&b64, 8 * v.n + 100);
 		encode_base64(&b64, str_from("xy", before), v);
 		for (size_t i = 0; i < b64.len; i++) {
 			char c = b64.data[i];
 
-			strbuf_addc(b, how < 11 ? c : c == '+' ? '-' : c == '/' ? '_' : c);
+			if (i > 0 && i % width == 0)
+				strbuf_adds(b, how == 14 ? "\n" : "\r\n");
+			strbuf_addc(b, how < 11 || how > 13 ? c
+				       : c == '+'	    ? '-'
+				       : c == '/'	    ? '_'
+							    : c);
 		}
 		strbuf_clear(&b64);
 		return;
@@ -137,7 +142,7 @@ static void check(const struct redactor *red, struct str value, struct str text,
 			spell(&s, value, how, &fixed);
 			inner = strbuf_str(&s);
 			/* Whole, as a part of its letters may be another value's. */
-			while (how >= 8 && str_ends(inner, STR("=")))
+			while (how >= 8 && inner.n > 0 && strchr("=\r\n", inner.p[inner.n - 1]))
 				inner.n--;
 			CHECK(inner.n < 8 || !has(strbuf_str(&whole), inner));
 			strbuf_clear(&s);

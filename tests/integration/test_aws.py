@@ -271,6 +271,34 @@ def test_a_held_body_costs_no_more_than_its_bound(world):
     assert aws.seen == [] and aws.cut == 0
 
 
+def test_held_bodies_have_a_bound_together(world):
+    """Four of the largest fill a worker; what comes then is refused until one of them has gone, and they go on."""
+    aws = world.aws("dynamodb")
+    aws.serve = lambda *_: (200, {}, b"{}")
+    s = world.start(aws.port, "dynamodb", limits={"workers": 1})
+    head = f"POST / HTTP/1.1\r\nHost: origin.test:{aws.port}\r\nContent-Length: 16777216\r\n\r\n".encode()
+    held = [s.tunnel(aws.port) for _ in range(4)]
+    for c in held:
+        c.send(head + bytes(16777215))
+    # What the last of them sent may be on its way still; then there is room for four bytes.
+    wait_for(lambda: ask(s, aws.port, "POST", "/", b"hello" * 100).status == 503)
+    r = ask(s, aws.port, "POST", "/", b"hello" * 100)
+    check_refusal(r, 503, "overloaded")
+    assert "X-Amz-Content-Sha256" in r.json()["detail"], r.json()
+    assert ask(s, aws.port, "POST", "/", b"four").status == 200
+    # One that says its hash is not held.
+    digest = hashlib.sha256(b"hello" * 100).hexdigest()
+    assert ask(s, aws.port, "POST", "/", b"hello" * 100, f"X-Amz-Content-Sha256: {digest}\r\n").status == 200
+    held[0].close()
+    s.wait_record(event="request.deny", reason="client_closed")
+    assert ask(s, aws.port, "POST", "/", b"hello" * 100).status == 200
+    held[1].send(b"\0")
+    assert held[1].response("POST").status == 200
+    assert len(aws.seen[-1][3]) == 16777216 and aws.refused == [] and aws.cut == 0
+    for c in held[2:]:
+        c.close()
+
+
 def test_expect_and_a_client_that_leaves(world):
     aws = world.aws("dynamodb")
     aws.serve = lambda *_: (200, {}, b"{}")

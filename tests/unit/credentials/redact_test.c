@@ -262,6 +262,62 @@ static void test_base64(void **state)
 	redactor_free(r);
 }
 
+/* Base64 in lines, as of a mail or a PEM: of any length, and what ends a line in any spelling. */
+static void test_base64_in_lines(void **state)
+{
+	static const char *const ends[] = {"\n",  "\r\n",   "\\n",   "\\r\\n",
+					   "%0A", "%0d%0a", "&#10;", "\\u000d\\u000a"};
+	struct str value = STR("\x7f~?>\x7f\x7f~~?>k>>?\?-and-more-of-it");
+	struct redactor *r = redactor_of(CREDENTIAL_AS_QUERY, NULL, value);
+	struct strbuf b64;
+
+	(void)state;
+	strbuf_init(&b64, 1000);
+	encode_base64(&b64, value, STR_NONE);
+	for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+		for (size_t width = 8; width < 40; width += width < 16 ? 1 : 10) {
+			struct strbuf text;
+
+			strbuf_init(&text, 10000);
+			for (size_t at = 0; at < b64.len; at++) {
+				if (at > 0 && at % width == 0)
+					strbuf_adds(&text, ends[i]);
+				strbuf_addc(&text, b64.data[at]);
+			}
+			assert_blanked(r, "x\r\n\r\n", strbuf_str(&text), "\r\n");
+			/* In the midst of much, where the search looks at four bytes at a time. */
+			for (size_t before = 200; before < 204; before++) {
+				struct strbuf long_one, out;
+
+				strbuf_init(&long_one, 10000);
+				for (size_t n = 0; n < before; n++)
+					strbuf_addc(&long_one, '.');
+				strbuf_add(&long_one, strbuf_str(&text));
+				for (size_t n = 0; n < 200; n++)
+					strbuf_addc(&long_one, '.');
+				assert_int_equal(run(r, strbuf_str(&long_one), 0, &out), 1);
+				assert_int_equal(out.data[before], '[');
+				strbuf_clear(&long_one);
+				strbuf_clear(&out);
+			}
+			strbuf_clear(&text);
+		}
+	}
+	strbuf_clear(&b64);
+	redactor_free(r);
+	/* A first line of any length; one end at a time, not too near, and in base64 alone. */
+	r = bearer("?\?\?>>>?\?\?>>>");
+	assert_out(r, "Pz8/\n\nPj4+Pz8/Pj4+", "Pz8/\n\nPj4+Pz8/Pj4+");
+	assert_out(r, "Pz8/\n\r\nPj4+Pz8/Pj4+", "Pz8/\n\r\nPj4+Pz8/Pj4+");
+	assert_out(r, "P\nz8/Pj4+P\nz8/Pj4+", "[redacted]********");
+	assert_out(r, "P\nz8/Pj4+\nPz8/Pj4+", "P\nz8/Pj4+\nPz8/Pj4+");
+	assert_out(r, "Pz8/\rPj4+Pz8/Pj4+", "Pz8/\rPj4+Pz8/Pj4+");
+	assert_out(r, "?\?\?\n>>>?\?\?>>>", "?\?\?\n>>>?\?\?>>>");
+	assert_out(r, "3f3f3f\n3e3e3e3f3f3f3e3e3e", "3f3f3f\n3e3e3e3f3f3f3e3e3e");
+	assert_out(r, "Pz8\nPz8/Pj4+Pz8/Pj4+\n", "Pz8\n[redacted]******\n");
+	redactor_free(r);
+}
+
 static void test_basic(void **state)
 {
 	struct redactor *r = redactor_of(CREDENTIAL_AS_BASIC, NULL, STR("aladdin:opensesame"));
@@ -382,12 +438,19 @@ static void test_in_place(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_plain),	  cmocka_unit_test(test_short),
-		cmocka_unit_test(test_percent),	  cmocka_unit_test(test_json),
-		cmocka_unit_test(test_ambiguous), cmocka_unit_test(test_hex),
-		cmocka_unit_test(test_base64),	  cmocka_unit_test(test_basic),
-		cmocka_unit_test(test_long),	  cmocka_unit_test(test_hold),
-		cmocka_unit_test(test_release),	  cmocka_unit_test(test_in_place),
+		cmocka_unit_test(test_plain),
+		cmocka_unit_test(test_short),
+		cmocka_unit_test(test_percent),
+		cmocka_unit_test(test_json),
+		cmocka_unit_test(test_ambiguous),
+		cmocka_unit_test(test_hex),
+		cmocka_unit_test(test_base64),
+		cmocka_unit_test(test_basic),
+		cmocka_unit_test(test_base64_in_lines),
+		cmocka_unit_test(test_long),
+		cmocka_unit_test(test_hold),
+		cmocka_unit_test(test_release),
+		cmocka_unit_test(test_in_place),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
