@@ -12,6 +12,7 @@ import os
 import pathlib
 import platform
 import re
+import secrets
 import signal
 import statistics
 import subprocess
@@ -75,6 +76,13 @@ CASES = {
     "l2": Case("event stream, inspected, HTTP/2", ["h2", "events", "--h2"], "events-h2", [*H2]),
     "m": Case("placeholders: the search and the swap by themselves", [], "clear", []),
     "n": Case("signatures for AWS", [], "clear", []),
+    "o": Case("the search for a credential in answers by itself", [], "clear", []),
+    "p": Case("credentials in whole exchanges", [], "tls", []),
+}
+# What `p` compares: a path of the same origin, whose rule has no credential or that one.
+CREDENTIALS = {
+    "none": "/x", "bearer": "/bearer/x", "basic": "/basic/x", "query": "/query/x", "sigv4": "/sigv4/x",
+    "bulk, none": "/bulk/x", "bulk, bearer": "/bulk/bearer/x",
 }
 EVENTS = ("l1", "l2")
 LATENCY = ("i", *EVENTS)  # what is added to direct
@@ -166,9 +174,10 @@ class Bench:
         subprocess.run([*flags, "-o", self.build / "bench/placeholders", HERE / "placeholders.c",
                         *(self.build / f"lib{n}.a" for n in ("credentials", "http", "net", "policy", "certs", "logging")),
                         *libs, "-pthread"], check=True)
-        subprocess.run([*flags, "-o", self.build / "bench/sign", HERE / "sign.c",
-                        *(self.build / f"lib{n}.a" for n in ("credentials", "http", "net", "policy", "certs", "logging")),
-                        *libs, "-pthread"], check=True)
+        for name, more in (("sign", []), ("redact", ["-lz", "-lbrotlidec"])):
+            subprocess.run([*flags, "-o", self.build / f"bench/{name}", HERE / f"{name}.c",
+                            *(self.build / f"lib{n}.a" for n in ("credentials", "http", "net", "policy", "certs", "logging")),
+                            *libs, *more, "-pthread"], check=True)
 
     def start(self, args: list, **more) -> subprocess.Popen:
         p = subprocess.Popen([str(a) for a in args], **more)
@@ -216,8 +225,22 @@ class Bench:
         inspected = "".join(f"""\
       - {{allow: "https://{HOST}:{at}/**", addresses: [127.0.0.0/8]}}
 """ for kind, at in self.origin.items() if kind != "clear")
+        with_credentials = "".join(f"""\
+      - {{allow: "https://{HOST}:{self.origin['tls']}{path.removesuffix('x')}**", addresses: [127.0.0.0/8], \
+credential: {what.removeprefix('bulk, ')}}}
+""" for what, path in CREDENTIALS.items() if not what.endswith("none"))
+        # As long as those of an API are; made up here, and known to nobody.
+        for kind, value in (("token", "tok_" + secrets.token_hex(18)), ("pair", "user:" + secrets.token_hex(18)),
+                            ("keys", f"AKID{secrets.token_hex(8).upper()} {secrets.token_hex(20)}")):
+            (folder / kind).write_text(value)
+            (folder / kind).chmod(0o600)
         (folder / "stile.yaml").write_text(f"""\
 version: 1
+credentials:
+  bearer: {{from: {{file: token}}, as: bearer}}
+  basic: {{from: {{file: pair}}, as: basic}}
+  query: {{from: {{file: token}}, as: {{query: key}}}}
+  sigv4: {{from: {{file: keys}}, as: {{sigv4: {{service: s3, region: eu-central-1}}}}}}
 listen: [{{proxy: "127.0.0.1:0"}}]
 ca: {{dir: ca}}
 upstream: {{trust: ["{self.folder}/pki/ca.pem"], hosts: {{{HOST}: 127.0.0.1}}}}
@@ -228,7 +251,7 @@ policies:
     rules:
       - {{allow: "tcp://{HOST}:{clear}", addresses: [127.0.0.0/8]}}
       - {{allow: "http://{HOST}:{clear}/**", addresses: [127.0.0.0/8]}}
-{inspected}""")
+{with_credentials}{inspected}""")
         p = self.start([self.build / "stile", "serve", "-c", "stile.yaml"], cwd=folder,
                        stderr=subprocess.PIPE, text=True)
         for line in p.stderr:
@@ -398,6 +421,40 @@ def signatures(b: Bench, quick: bool) -> dict:
     return {k: statistics.median(r[k] for r in runs) for k in runs[0]}
 
 
+def searches(b: Bench, quick: bool) -> dict:
+    runs = [json.loads(subprocess.run([b.build / "bench/redact"], check=True, capture_output=True, text=True).stdout)
+            for _ in range(3 if quick else 7)]
+    return {k: statistics.median(r[k] for r in runs) for k in runs[0]}
+
+
+def credentials(b: Bench, quick: bool) -> dict:
+    """The same exchange with each of CREDENTIALS, alternating: CPU of stile, and how often that of the one without."""
+    def run(what: str, n: int) -> dict:
+        bulk = what.startswith("bulk")
+        options = CASES["f" if bulk else "c"].load
+        if bulk:
+            options = options[:options.index("--path")]
+        return b.load("stile", [*options, "--path", CREDENTIALS[what]], "tls", n)
+    counts = {}
+    for what in CREDENTIALS:
+        for n in (4, 16) if what.startswith("bulk") else (100, 400):
+            rps = run(what, n)["rps"]
+        counts[what] = max(8 if what.startswith("bulk") else 50, int(rps * (0.4 if quick else 0.9)))
+    rounds = [{what: run(what, counts[what]) for what in CREDENTIALS} for _ in range(5 if quick else 9)]
+    rows = {}
+    for what in CREDENTIALS:
+        bulk = what.startswith("bulk")
+        base = "bulk, none" if bulk else "none"
+
+        def price(s: dict) -> float:
+            return s["cpu_s"] / (s["bytes"] / 1e6) * 1e6 if bulk else s["cpu_s"] / s["requests"] * 1e6
+        rows[what] = {"cpu_us": statistics.median(price(r[what]) for r in rounds),
+                      "p50_us": statistics.median(r[what]["p50_us"] for r in rounds),
+                      "ratio": statistics.median(price(r[what]) / price(r[base]) for r in rounds),
+                      "unit": "MB" if bulk else "request"}
+    return rows
+
+
 # ---- the table ----
 
 def pick(words: list[str]) -> list[str]:
@@ -450,6 +507,10 @@ def print_race(case: str, rows: dict) -> None:
               f"{plus}   {cell(ratio.get(w), '{:.2f}')}")
 
 
+def r_us(ns_a_byte: float) -> str:
+    return f"{ns_a_byte * 1000:10.0f}"
+
+
 def print_case(case: str, rows: dict) -> None:
     print(f"\n({case}) {CASES[case].title}")
     if case == "h":
@@ -463,6 +524,14 @@ def print_case(case: str, rows: dict) -> None:
                   f"{r['body_search_gb_s']:12.2f}{r['body_swap_gb_s']:10.2f}")
     elif case == "n":
         print(f"    {rows['sign_ns']:.0f} ns a signature, {rows['derive_ns']:.0f} ns with a key that is new")
+    elif case == "o":
+        for k in ("text", "random", "escaped", "base64", "beginnings"):
+            print(f"    {k:14}{r_us(rows[k])} us a MB")
+        print(f"    {'gzip':14}{r_us(rows['gzip_searched'])} us a MB of text unfolded and searched, "
+              f"{rows['gzip_searched'] / rows['gzip']:.2f} x the unfolding alone")
+    elif case == "p":
+        for what, r in rows.items():
+            print(f"    {what:14}{r['cpu_us']:10.1f} CPU us a {r['unit']:8}{r['ratio']:6.2f} x without{r['p50_us']:10,.0f} p50 us")
     elif case == "g":
         print(f"    {'':12}{'PSS KB':>10}{'RSS KB':>10}   a tunnel")
         for w, r in rows.items():
@@ -531,6 +600,10 @@ def main() -> None:
                     results[case] = placeholders(b, o.quick)
                 elif case == "n":
                     results[case] = signatures(b, o.quick)
+                elif case == "o":
+                    results[case] = searches(b, o.quick)
+                elif case == "p":
+                    results[case] = credentials(b, o.quick)
                 else:
                     results[case] = race(b, case, 3 if o.quick else 7, 0.25 if o.quick else 0.9)
                 print_case(case, results[case])
