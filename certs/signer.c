@@ -72,6 +72,9 @@ static SSL_CTX *make_ctx(void)
 		SSL_CTX_free(ctx);
 		return NULL;
 	}
+	/* Our order (tls_ctx.c), unless a client has ChaCha20 first: that one has no AES in
+	 * hardware. */
+	SSL_CTX_set_options(ctx, SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
 	SSL_CTX_set_verify(ctx, SSL_VERIFY_NONE, NULL);
 	SSL_CTX_set_alpn_select_cb(ctx, on_alpn_select, NULL);
 	/* Tickets carry the state; nothing is kept here for a client that does not come back. */

@@ -286,6 +286,36 @@ static void settings(void **state)
 	SSL_free(server);
 }
 
+/* Which cipher is taken for what a client offers: ours first, if it has it; ChaCha20 for one that
+ * prefers it above all; nothing that it did not offer. */
+static void suites(void **state)
+{
+	static const struct {
+		const char *offer, *picked;
+	} cases[] = {
+		{"TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256",
+		 "TLS_AES_128_GCM_SHA256"},
+		{"TLS_AES_256_GCM_SHA384", "TLS_AES_256_GCM_SHA384"},
+		{"TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256",
+		 "TLS_CHACHA20_POLY1305_SHA256"},
+		{"TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_256_GCM_SHA384"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		SSL *server = server_for(signer, "a.test", STR_NONE);
+		SSL *client = client_for("a.test", STR_NONE, TLS1_3_VERSION, NULL);
+		SSL *failed;
+
+		assert_int_equal(SSL_set_ciphersuites(client, cases[i].offer), 1);
+		pki_join(client, server);
+		assert_true(pki_handshake(client, server, &failed));
+		assert_string_equal(SSL_get_cipher_name(client), cases[i].picked);
+		SSL_free(client);
+		SSL_free(server);
+	}
+}
+
 /* A connection that was cut must not look like one that ended. */
 static void truncation(void **state)
 {
@@ -479,6 +509,7 @@ int main(void)
 		cmocka_unit_test(tickets_of_another_signer),
 		cmocka_unit_test(alpn),
 		cmocka_unit_test(settings),
+		cmocka_unit_test(suites),
 		cmocka_unit_test(truncation),
 		cmocka_unit_test(renewal),
 		cmocka_unit_test(bad_name),

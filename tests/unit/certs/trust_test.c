@@ -606,6 +606,10 @@ static void settings(void **state)
 	assert_int_equal(SSL_get_security_level(ssl), 2);
 	assert_false(SSL_get_options(ssl) &
 		     (SSL_OP_IGNORE_UNEXPECTED_EOF | SSL_OP_LEGACY_SERVER_CONNECT));
+	/* None is lost by the order. */
+	assert_string_equal(SSL_get_cipher_list(ssl, 0), "TLS_AES_128_GCM_SHA256");
+	assert_string_equal(SSL_get_cipher_list(ssl, 1), "TLS_AES_256_GCM_SHA384");
+	assert_string_equal(SSL_get_cipher_list(ssl, 2), "TLS_CHACHA20_POLY1305_SHA256");
 	SSL_free(ssl);
 	trust_unref(trust_ref(trust));
 	trust_unref(NULL);
