@@ -10,13 +10,39 @@
 
 #include <openssl/crypto.h>
 
+#include "logging/attrs.h"
+
+/* A record's buffer: 16 KiB and what stands around them. Connections give theirs back whenever they
+ * are empty (SSL_MODE_RELEASE_BUFFERS), so each request takes and gives back four, which are beyond
+ * what glibc keeps for a thread: it would split and join them each time. Not where use after free
+ * is looked for. */
+#define RECORD_MIN   16384
+#define RECORD_BYTES 17408
+#define SPARES_MAX   4
+
 static _Thread_local bool wiping;
+static _Thread_local void *spares[SPARES_MAX];
+static _Thread_local unsigned spares_n;
 
 static void *mem_alloc(size_t n, const char *file, int line)
 {
 	(void)file;
 	(void)line;
+	if (n > RECORD_MIN && n <= RECORD_BYTES)
+		return spares_n > 0 ? spares[--spares_n] : malloc(RECORD_BYTES);
 	return n > 0 ? malloc(n) : NULL;
+}
+
+/* Whether p is now kept. What is a little larger than it must be is as good. */
+static bool keep_spare(void *p)
+{
+	size_t n = malloc_usable_size(p);
+
+	if (HAS_ADDRESS_SANITIZER || n < RECORD_BYTES || n >= RECORD_BYTES + 64 ||
+	    spares_n == SPARES_MAX)
+		return false;
+	spares[spares_n++] = p;
+	return true;
 }
 
 static void mem_free(void *p, const char *file, int line)
@@ -25,6 +51,8 @@ static void mem_free(void *p, const char *file, int line)
 	(void)line;
 	if (p && wiping)
 		OPENSSL_cleanse(p, malloc_usable_size(p));
+	if (p && keep_spare(p))
+		return;
 	free(p);
 }
 
