@@ -90,19 +90,27 @@ int str_to_u64(struct str s, uint64_t *ret)
 	return 0;
 }
 
+static uint64_t mix(uint64_t h, uint64_t v)
+{
+	h = (h ^ v) * 0x9e3779b97f4a7c15U;
+	return h ^ h >> 32;
+}
+
 /* Eight bytes at a time; the shift brings down the high bits, which a product mixes best. */
 uint64_t str_hash(uint64_t seed, struct str s)
 {
-	uint64_t h = seed ^ s.n * 0x9e3779b97f4a7c15U;
+	uint64_t h = seed ^ s.n * 0x9e3779b97f4a7c15U, v;
+	size_t i = 0;
 
-	for (size_t i = 0; i < s.n; i += 8) {
-		uint64_t v = 0;
-
-		memcpy(&v, s.p + i, s.n - i < sizeof(v) ? s.n - i : sizeof(v));
-		h = (h ^ v) * 0x9e3779b97f4a7c15U;
-		h ^= h >> 32;
+	for (; s.n - i >= sizeof(v); i += sizeof(v)) {
+		memcpy(&v, s.p + i, sizeof(v));
+		h = mix(h, v);
 	}
-	return h;
+	if (i == s.n)
+		return h;
+	v = 0;
+	memcpy(&v, s.p + i, s.n - i);
+	return mix(h, v);
 }
 
 char *str_dup(struct str s)

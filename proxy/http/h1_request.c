@@ -155,6 +155,22 @@ static int read_target(const struct h1_context *ctx, struct request *r, struct e
 	return ctx->in_tunnel ? read_tunnel_target(ctx, r, e) : read_proxy_target(r, e);
 }
 
+/* Whether Host says u's name byte for byte in its canonical spelling, as nearly every client does.
+ * That is a fixed point of the parser, so it need not be read again. */
+static bool is_canonical_host(struct str in, const struct url *u, uint16_t default_port)
+{
+	struct str name = host_str(&u->host);
+	uint64_t port;
+
+	if (u->host.kind != HOST_NAME || !str_starts(in, name))
+		return false;
+	in = str_skip(in, name.n);
+	if (in.n == 0)
+		return u->port == default_port;
+	return in.n >= 2 && in.p[0] == ':' && in.p[1] != '0' &&
+	       str_to_u64(str_skip(in, 1), &port) == 0 && port == u->port;
+}
+
 /* RFC 9112 section 3.2, and the rule that there is one name. The port left out of CONNECT's Host is
  * the target's, since CONNECT has no default one. */
 static int check_host(const struct h1_facts *f, const struct request *r, bool has_url,
@@ -174,6 +190,8 @@ static int check_host(const struct h1_facts *f, const struct request *r, bool ha
 		return 0;
 	if (r->form == TARGET_AUTHORITY)
 		default_port = r->url.port;
+	if (is_canonical_host(f->host, &r->url, default_port))
+		return 0;
 	if (url_parse_host_field(f->host, default_port, &host, &port, e) < 0) {
 		if (e)
 			e->reason = REASON_MALFORMED_REQUEST;

@@ -674,12 +674,11 @@ struct exchange *exchange_new(struct worker *w, struct downstream *d, const stru
 	injection_init(&x->injection);
 	strbuf_init(&x->same, LIMIT_RECORD_BYTES);
 	strbuf_init(&x->sent, LIMIT_H2_RETRY_BODY);
-	if (timer_init(&x->timer, w->loop, on_timer, x) < 0 ||
-	    route_init(&x->route, w, x->snapshot, NULL, &r->url.host, r->url.port, x) < 0) {
-		timer_clear(&x->timer);
+	if (timer_init(&x->timer, w->loop, on_timer, x) < 0) {
 		free_exchange(x);
 		return NULL;
 	}
+	route_init(&x->route, w, x->snapshot, NULL, &r->url.host, r->url.port, x);
 	x->route.on_judged = on_judged;
 	x->route.on_connected = on_connected;
 	worker_count(&w->exchanges_n, 1);

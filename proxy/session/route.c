@@ -15,8 +15,8 @@ static const struct str ALPN = {"\x02h2\x08http/1.1", 12};
 
 static void on_timer(void *arg);
 
-int route_init(struct route *r, struct worker *w, struct snapshot *s, const struct rule *rule,
-	       const struct host *host, uint16_t port, void *arg)
+void route_init(struct route *r, struct worker *w, struct snapshot *s, const struct rule *rule,
+		const struct host *host, uint16_t port, void *arg)
 {
 	memset(r, 0, sizeof(*r));
 	r->worker = w;
@@ -26,7 +26,6 @@ int route_init(struct route *r, struct worker *w, struct snapshot *s, const stru
 	r->port = port;
 	r->arg = arg;
 	r->dns_us = r->connect_us = r->tls_us = RECORD_MS_NONE;
-	return timer_init(&r->timer, w->loop, on_timer, r);
 }
 
 void route_clear(struct route *r)
@@ -175,6 +174,8 @@ static int start_tls(struct route *r, struct err *e)
 	bool is_ip = r->host->kind != HOST_NAME;
 	SSL *ssl;
 
+	if (!r->timer.impl && timer_init(&r->timer, r->worker->loop, on_timer, r) < 0)
+		return err_set(e, "out of memory");
 	if (trust_client_new(r->snapshot->trust, r->host->text, is_ip ? r->host->addr.b : NULL,
 			     r->host->kind == HOST_IPV4 ? 4 : 16, r->h1_only ? ALPN_H1 : ALPN,
 			     str_from_c(r->session_key), &ssl, e) < 0)

@@ -24,7 +24,8 @@ struct route {
 	struct parent *parent;
 	struct stream *stream; /* while its TLS comes up */
 	char *session_key;
-	struct timer timer;
+	struct timer
+		timer; /* made when TLS begins: most requests meet a connection that is there */
 	/* plain */
 	uint16_t port;
 	bool tls;
@@ -40,8 +41,8 @@ struct route {
 	void *arg;
 };
 
-int route_init(struct route *r, struct worker *w, struct snapshot *s, const struct rule *rule,
-	       const struct host *host, uint16_t port, void *arg) ATTR_NODISCARD;
+void route_init(struct route *r, struct worker *w, struct snapshot *s, const struct rule *rule,
+		const struct host *host, uint16_t port, void *arg);
 void route_clear(struct route *r); /* cancels what is under way; accepts a zeroed route */
 /* 1: judged already; 0: on_judged will be called; -1: failed (dns_failed, address_denied, ...). */
 int route_resolve(struct route *r, struct err *e) ATTR_NODISCARD;

@@ -526,13 +526,12 @@ struct tunnel *tunnel_new(const struct tunnel_options *o)
 	t->sni = o->sni.n > 0 ? str_dup(o->sni) : NULL;
 	t->route = calloc(1, sizeof(*t->route));
 	if ((o->sni.n > 0 && !t->sni) || !t->route ||
-	    timer_init(&t->life, t->worker->loop, on_life, t) < 0 ||
-	    route_init(t->route, t->worker, t->snapshot, t->rule, &t->host, t->port, t) < 0) {
-		timer_clear(&t->life);
+	    timer_init(&t->life, t->worker->loop, on_life, t) < 0) {
 		free(t->route);
 		free_tunnel(t);
 		return NULL;
 	}
+	route_init(t->route, t->worker, t->snapshot, t->rule, &t->host, t->port, t);
 	t->route->on_judged = on_judged;
 	t->route->on_connected = on_connected;
 	t->next = t->worker->tunnels;
