@@ -32,16 +32,33 @@ bool is_in_our_network(int fd)
 	return same;
 }
 
-static bool is_bound_to(int fd, const struct ipaddr *a)
+/* Does a lead back to this host? */
+static bool is_here(const struct ipaddr *a, const struct ipaddr *own, size_t own_n)
+{
+	static const uint8_t zero[15];
+
+	if (a->family == 4 ? a->b[0] == 127 || a->b[0] == 0
+			   : memcmp(a->b, zero, sizeof(zero)) == 0 && a->b[15] <= 1)
+		return true;
+	for (size_t i = 0; i < own_n; i++)
+		if (ipaddr_eq(a, &own[i]))
+			return true;
+	return false;
+}
+
+static bool stays_here(int fd, const struct ipaddr *a)
 {
 	struct sockaddr_storage ss = {0};
 	socklen_t len = sizeof(ss);
+	struct ipaddr from = {.family = a->family};
 
 	if (getsockname(fd, (struct sockaddr *)&ss, &len) < 0)
 		return true;
 	if (a->family == 4)
-		return memcmp(&((const struct sockaddr_in *)&ss)->sin_addr, a->b, 4) == 0;
-	return memcmp(&((const struct sockaddr_in6 *)&ss)->sin6_addr, a->b, 16) == 0;
+		memcpy(from.b, &((const struct sockaddr_in *)&ss)->sin_addr, 4);
+	else
+		memcpy(from.b, &((const struct sockaddr_in6 *)&ss)->sin6_addr, 16);
+	return ipaddr_eq(&from, a) || is_here(&from, NULL, 0);
 }
 
 /* Does fd listen where a connection to a would arrive? */
@@ -71,8 +88,8 @@ static bool listens_at(int fd, const struct ipaddr *a, uint16_t port)
 				 (n == (a->family == 4 ? 4 : 16) && memcmp(at, a->b, n) == 0));
 }
 
-/* Whole ranges may be routed to this host without being addresses of its interfaces. The kernel
- * takes such an address itself as the source of what is sent there. Nothing is sent. */
+/* Whole ranges may be routed to this host without being addresses of its interfaces. What is sent
+ * there has that address itself as its source, or one of loopback. Nothing is sent. */
 static bool is_routed_here(const struct ipaddr *a, uint16_t port)
 {
 	struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(port)};
@@ -87,23 +104,9 @@ static bool is_routed_here(const struct ipaddr *a, uint16_t port)
 	/* Where no way leads there, nothing leads back here. */
 	here = (v6 ? connect(fd, (struct sockaddr *)&in6, sizeof(in6))
 		   : connect(fd, (struct sockaddr *)&in, sizeof(in))) == 0 &&
-	       is_bound_to(fd, a);
+	       stays_here(fd, a);
 	close(fd);
 	return here;
-}
-
-/* Does a lead back to this host? */
-static bool is_here(const struct ipaddr *a, const struct ipaddr *own, size_t own_n)
-{
-	static const uint8_t zero[15];
-
-	if (a->family == 4 ? a->b[0] == 127 || a->b[0] == 0
-			   : memcmp(a->b, zero, sizeof(zero)) == 0 && a->b[15] <= 1)
-		return true;
-	for (size_t i = 0; i < own_n; i++)
-		if (ipaddr_eq(a, &own[i]))
-			return true;
-	return false;
 }
 
 bool is_own_listener(const struct worker *w, const struct ipaddr *a, uint16_t port,

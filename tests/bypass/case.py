@@ -101,6 +101,7 @@ class Run:
         self.wanted: list[str] = []  # records
         self.sent = b""
         self.clients: set[str] = set()
+        self.addresses: dict[str, str] = {}  # that the steps asked for
         self.tokens: dict[str, str] = {}  # of the sandboxes that the steps made, by name
 
     # ---- texts ----
@@ -127,9 +128,7 @@ class Run:
     def connect(self) -> None:
         s = socket.create_connection(("127.0.0.1", self.stack.ports[0]), 5)
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.clients.add("%s:%d" % s.getsockname())
-        self.sock = self.plain = s
-        self.buffer, self.eof, self.broken, self.link = b"", False, False, None
+        self.take(s)
         if self.place == "clear" or self.over_tls:
             self.open_tunnel(f"allowed.test:{self.port}")
         if self.over_tls:
@@ -138,6 +137,20 @@ class Run:
             self.start_h2()
         if self.position == "second":
             self.good()
+
+    def take(self, s: socket.socket) -> None:
+        self.clients.add("%s:%d" % s.getsockname())
+        self.sock = self.plain = s
+        self.buffer, self.eof, self.broken, self.link = b"", False, False, None
+
+    def dial(self, target: str) -> None:
+        """As a client that knows no proxy: a name is asked for, unless it was before, and its address dialled."""
+        name, _, port = target.rpartition(":")
+        address = name if name[-1].isdigit() else self.addresses.get(name) or self.stack.world.inside.resolve(name)
+        s = self.stack.world.inside.socket()
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        s.connect((address, int(port)))
+        self.take(s)
 
     def open_tunnel(self, target: str) -> None:
         self.sock.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode("latin-1"))

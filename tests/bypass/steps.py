@@ -2,6 +2,8 @@
 they act:
 
     open         a connection to the proxy (`second` listener: 2)
+    resolve      that name, of the stub DNS (setups with `{netns}`)
+    dial         NAME:PORT or ADDRESS:PORT, without a proxy
     connect      CONNECT to that target; 200 is expected, unless `status` says otherwise
     setup        another configuration, and SIGHUP
     tls          a handshake: {name, fragment, trust: stile|origin}; `fails: true` when it must not come about
@@ -78,8 +80,13 @@ def one(run, step: dict) -> None:
     if "open" in step:
         run.place, run.position = "proxy", "first"
         run.connect()
+    if "resolve" in step:
+        run.addresses[step["resolve"]] = stack.world.inside.resolve(step["resolve"])
     if "setup" in step:
         stack.reload(step["setup"])
+    if "dial" in step:
+        run.place, run.position = "proxy", "first"
+        run.dial(run.fill(step["dial"]))
     if "sandbox" in step:
         run.tokens[step["sandbox"]["name"]] = stack.admin({"do": "sandbox.new"} | step["sandbox"])["token"]
     if "revoke" in step:

@@ -8,11 +8,14 @@ import os
 import re
 import shutil
 import socket
+import ssl
+import struct
 import subprocess
 
 import pytest
 
-from stilelib import BIN, TIMEOUT, Raw, Stile, allow, client_context, wait_for
+from h2lib import H2
+from stilelib import BIN, TIMEOUT, Origin, Raw, Response, Stile, allow, client_context
 
 CLONE_NEWNET = 0x40000000
 LITERAL, OTHER = "11.98.0.9", "11.98.0.10"
@@ -70,6 +73,20 @@ class Net:
         s.connect((address, port))
         return Raw(s)
 
+    def resolve(self, name: str, kind: int = 1, port: int = 53) -> str | None:
+        """What the stub DNS inside says; None: there is no such name."""
+        labels = b"".join(bytes([len(x)]) + x.encode() for x in name.split("."))
+        with self.socket(kind=socket.SOCK_DGRAM) as s:
+            s.sendto(b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00" + labels + struct.pack("!BHH", 0, kind, 1), ("127.0.0.1", port))
+            answer = s.recv(512)
+        if answer[3] & 15 == 3:
+            return None
+        assert answer[3] & 15 == 0 and answer[7] == 1, answer
+        return socket.inet_ntop(socket.AF_INET if kind == 1 else socket.AF_INET6, answer[-(4 if kind == 1 else 16):])
+
+    def run(self, *cmd: str, **more) -> subprocess.CompletedProcess:
+        return subprocess.run(["nsenter", f"--net={self.path}", *cmd], capture_output=True, text=True, timeout=TIMEOUT * 3, **more)
+
     def place(self, address: str) -> dict:
         return {"netns": self.path, "address": address}
 
@@ -86,9 +103,11 @@ def net():
 
 
 @pytest.fixture(scope="module")
-def origin(net):
-    """The fixture `stile` must not start the shared one within the namespace."""
-    return None
+def origin(net, tmp_path_factory):
+    """One of this namespace."""
+    o = Origin(tmp_path_factory.mktemp("origin"))
+    yield o
+    o.stop()
 
 
 class Listener:
@@ -284,7 +303,6 @@ def test_a_rule_that_a_reload_takes_away(net, stile):
     with Listener() as origin:
         s = transparent(net, stile, origin.port, [allow(f"http://{LITERAL}:{origin.port}"), allow(f"tcp://{LITERAL}:{origin.port}")])
         with net.connect(LITERAL, origin.port) as silent:
-            wait_for(lambda: "1" if s.proc.poll() is None else None)
             since = s.mark()
             s.reload(rules=[allow("a.test")])
             silent.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -299,3 +317,175 @@ def test_what_is_said_of_it(net, stile):
     assert f"listening on 0.0.0.0:{s.port} in {net.path} (transparent, policy default, 1 rule)" in s.stderr
     got = subprocess.run([BIN, "status", "-c", s.config], capture_output=True, text=True, timeout=TIMEOUT)
     assert re.search(rf"^listeners +catch +transparent +0\.0\.0\.0:{s.port} in {net.path} ", got.stdout, re.M), got
+
+
+# ---- names ----
+
+
+class Straight(Raw):
+    """For who would say CONNECT first."""
+
+    def connect(self, target: str, more: str = "") -> Response:
+        return Response(200, "OK", "1.1", [])
+
+
+class World:
+    """A stile whose DNS and transparent listeners are inside; names are the origin's, at its ports."""
+
+    def __init__(self, net: Net, origin: Origin, stile, rules=None, deny="refuse", **more):
+        self.net, self.origin = net, origin
+        places = [{"transparent": net.place(f"0.0.0.0:{p}"), "name": n} for n, p in (("clear", origin.plain), ("tls", origin.tls))]
+        self.s = stile(listen=[*places, {"dns": net.place("127.0.0.1:53")}], extra=f"deny: {deny}", rules=rules or [
+            allow(f"http://origin.test:{origin.plain}", f"https://origin.test:{origin.tls}", f"https://other.test:{origin.tls}"),
+            {"deny": [f"http://origin.test:{origin.plain}/no/**", f"https://origin.test:{origin.tls}/no/**"]}], **more)
+        self.ca = self.s.ca
+
+    def connect(self, port: int, name: str = "origin.test") -> Raw:
+        return self.net.connect(self.net.resolve(name), port)
+
+    def client(self) -> Raw:
+        return Straight(self.connect(self.origin.tls).sock)
+
+    def context(self, **settings) -> ssl.SSLContext:
+        return client_context(self.ca, **settings)
+
+    def clear(self, name: str = "origin.test") -> Raw:
+        return self.connect(self.origin.plain, name)
+
+    def tls(self, name: str = "origin.test", sni: str | None = None, **settings) -> Raw:
+        context = client_context(self.ca, **settings)
+        return self.connect(self.origin.tls, name).start_tls(context, sni or name)
+
+    def get(self, c: Raw, path: str, host: str = "origin.test", port: int | None = None, more: str = "") -> Response:
+        return c.ask(f"GET {path} HTTP/1.1\r\nHost: {host}:{port or c.sock.getpeername()[1]}\r\n{more}\r\n".encode())
+
+
+@pytest.fixture
+def world(net, origin, stile):
+    return World(net, origin, stile)
+
+
+def test_a_name_over_tls(world):
+    with world.tls() as c:
+        assert world.get(c, "/echo/a").status == 200
+        r = world.get(c, "/no/a")
+        assert (r.status, r.json()["reason"]) == (403, "denied_by_rule")
+    end = world.s.wait_record(event="request.end", path="/echo/a")
+    assert (end["listener"], end["sandbox"], end["host"], end["port"]) == ("tls", "tls", "origin.test", world.origin.tls)
+    assert end["tls"]["sni"] == "origin.test"
+    assert world.s.wait_record(event="request.deny", reason="denied_by_rule")["listener"] == "tls"
+
+
+def test_a_name_in_clear(world):
+    with world.clear() as c:
+        assert world.get(c, "/echo/a").status == 200
+        assert world.get(c, "/no/a").status == 403
+        assert world.get(c, "/echo/b").status == 200
+    assert world.s.wait_record(event="request.end", path="/echo/b")["scheme"] == "http"
+
+
+def test_a_name_over_ipv6(net, origin, stile):
+    s = stile(listen=[{"transparent": net.place(f"[::]:{origin.plain}")}, {"dns": net.place("[::1]:53")}, {"dns": net.place("127.0.0.1:53")}],
+              rules=[allow(f"http://origin.test:{origin.plain}")])
+    assert net.resolve("origin.test").startswith("198.18.")
+    with net.socket(socket.AF_INET6, socket.SOCK_DGRAM) as d:
+        d.sendto(b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x06origin\x04test\x00\x00\x1c\x00\x01", ("::1", 53))
+        address = socket.inet_ntop(socket.AF_INET6, d.recv(512)[-16:])
+    assert address.startswith("fd73:7469:6c65:")
+    with net.connect(address, origin.plain) as c:
+        assert c.ask(f"GET /echo/a HTTP/1.1\r\nHost: origin.test:{origin.plain}\r\n\r\n".encode()).status == 200
+    s.wait_record(event="request.end", status=200)
+
+
+def test_http2(world):
+    with H2(world) as c:
+        answers = [c.get("/echo/a"), c.get("/no/a")]
+        assert [a.status for a in answers] == [200, 403]
+
+
+@pytest.mark.parametrize("how", ["explain", "refuse"])
+def test_a_port_that_the_name_has_no_rule_for(net, origin, stile, how):
+    """other.test has one for TLS alone."""
+    w = World(net, origin, stile, deny=how, rules=[allow(f"https://other.test:{origin.tls}"), allow(f"https://origin.test:{origin.tls}/ok/**"),
+                                                   allow(f"http://x.test:{origin.plain}")])
+    mark = origin.mark()
+    with w.clear("other.test") as c:
+        r = w.get(c, "/echo/a", "other.test")
+        assert (r.status, r.json()["reason"]) == (403, "no_rule")
+    denied(w.s, w.s.mark() - 1, "no_rule", "request.deny", host="other.test", port=origin.plain, path="/echo/a")
+    since = w.s.mark()
+    if how == "explain":
+        with w.tls("x.test") as c:
+            assert w.get(c, "/echo/a", "x.test").status == 403
+        denied(w.s, since, "no_rule", "request.deny", host="x.test", scheme="https")
+    else:
+        with pytest.raises(OSError, match="(?i)access.denied"):
+            w.tls("x.test")
+        denied(w.s, since, "no_rule", host="x.test", scheme="https")
+    assert origin.since(mark) == b""
+
+
+def test_a_name_without_a_rule_has_no_address(world):
+    since = world.s.mark()
+    assert world.net.resolve("evil.test") is None
+    denied(world.s, since, "no_rule", "dns.deny", host="evil.test")
+
+
+def test_another_sni(world):
+    since, mark = world.s.mark(), world.origin.mark()
+    for sni in ("other.test", "evil.test"):
+        with pytest.raises(OSError, match="(?i)unrecognized.name"):
+            world.tls(sni=sni)
+    assert [r["reason"] for r in world.s.wait_records(2, since, event="tunnel.deny")] == ["name_mismatch"] * 2
+    assert world.origin.since(mark) == b""
+
+
+def test_no_sni(world):
+    """The address has said the name."""
+    with world.tls(check_hostname=False) as c:
+        assert world.get(c, "/echo/a").status == 200
+
+
+def test_passthrough(net, origin, stile):
+    w = World(net, origin, stile, rules=[allow(f"https://origin.test:{origin.tls}", tls="passthrough")])
+    w.ca = origin.pki / "ca.pem"
+    with w.tls() as c:
+        assert w.get(c, "/echo/a").status == 200
+    assert w.s.wait_record(event="tunnel.end")["tls"]["sni"] == "origin.test"
+    since = w.s.mark()
+    c = w.connect(origin.tls)
+    context = client_context(w.ca, check_hostname=False)
+    with c, pytest.raises(OSError, match="(?i)unrecognized.name"):
+        c.start_tls(context, None)
+    denied(w.s, since, "name_mismatch", host="origin.test")
+
+
+def test_a_rule_that_goes_between_the_answer_and_the_connection(world):
+    address = world.net.resolve("origin.test")
+    world.s.reload(rules=[allow("https://else.test")])
+    since = world.s.mark()
+    with world.net.connect(address, world.origin.plain) as c:
+        assert world.get(c, "/echo/a").status == 403
+    denied(world.s, since, "no_rule", "request.deny", host="origin.test")
+
+
+def test_a_tunnel_ends_with_its_rule(net, origin, stile):
+    with Listener("127.0.0.1") as server:
+        s = stile(listen=[{"transparent": net.place(f"0.0.0.0:{server.port}")}, {"dns": net.place("127.0.0.1:53")}],
+                  rules=[allow(f"tcp://origin.test:{server.port}"), allow("https://a.test")])
+        with net.connect(net.resolve("origin.test"), server.port) as c, server.accept() as o:
+            o.send(b"hello\r\n")
+            assert c.read_until(b"\r\n") == b"hello\r\n"
+            s.reload(rules=[allow("https://a.test")])
+            assert s.wait_record(event="tunnel.end")["error"] == "policy_revoked"
+
+
+def test_a_connect_to_a_made_up_address(net, origin, stile):
+    """Those lead back to stile alone, whatever a rule says."""
+    p = origin.plain
+    rules = [{"allow": [f"http://198.18.0.1:{p}", f"http://origin.test:{p}"], "addresses": ["198.18.0.0/15", "fd00::/8", "127.0.0.0/8"]}]
+    s = stile(listen=[{"proxy": "127.0.0.1:0"}, {"dns": net.place("127.0.0.1:53")}], rules=rules,
+              upstream={"hosts": {"origin.test": "fd73:7469:6c65::9"}})
+    for host in ("198.18.0.1", "origin.test"):
+        r = s.ask(f"GET http://{host}:{p}/echo/a HTTP/1.1\r\nHost: {host}:{p}\r\n\r\n".encode())
+        assert (r.status, r.json()["reason"]) == (403, "address_denied")
