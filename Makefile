@@ -104,6 +104,7 @@ help:
 	@echo "make bench      against other proxies (installs them); BENCH=\"--quick j k\": short, some rows"
 	@echo "make lint       clang-format, clang-tidy, cppcheck, layers, banned functions"
 	@echo "make containers the image, the compose file and the launcher of docker/, with Podman (needs root)"
+	@echo "make kernel     stile run on a kernel of its own, in a virtual machine (x86-64)"
 	@echo "make strace     the system calls of one forwarded request"
 	@echo "make install    into DESTDIR/PREFIX ($(PREFIX))"
 	@echo "make clean      remove build folders"
@@ -146,6 +147,11 @@ containers: all
 	@sh tests/install-deps.sh containers
 	STILE_CONTAINERS=1 STILE=$(abspath $(BUILD)/stile) $(PYTHON) -m pytest -q -rs -p no:cacheprovider \
 		--durations=10 tests/integration/test_docker.py
+
+.PHONY: kernel
+kernel: all
+	@sh tests/install-deps.sh kernel
+	@$(PYTHON) tests/kernel/run.py --build $(BUILD)
 
 .PHONY: bench
 bench: test-deps all

@@ -250,6 +250,15 @@
 #define LIMIT_MS_RUN_GRACE  10000 /* between SIGTERM and SIGKILL */
 #define LIMIT_RUN_TIMEOUT_S 31536000
 
+/* `stile run`: what the command may use. */
+#define LIMIT_RUN_PIDS		  4096	   /* processes and threads, unless --pids says otherwise */
+#define LIMIT_RUN_PIDS_MOST	  4194000  /* that --pids may say; the kernel has little more */
+#define LIMIT_RUN_MEMORY_LEAST	  16777216 /* the certificates alone are one of them */
+#define LIMIT_RUN_MILLICPUS_LEAST 10
+#define LIMIT_RUN_CPUS		  8192
+#define LIMIT_RUN_DESCRIPTORS	  524288 /* a process */
+#define LIMIT_MS_RUN_CGROUP	  5000	 /* until a group whose processes were killed is empty */
+
 /* `stile export`. The first two unless the command line says otherwise. */
 #define LIMIT_EXPORT_FILES    10000
 #define LIMIT_EXPORT_BYTES    1073741824

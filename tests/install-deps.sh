@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the Debian packages that stile needs, if any is missing: `build` for compiling, `test` for
 # the test suite, `lint` for the linters, `bench` for the peers that `make bench` races against, `fuzz`
-# for the fuzzers, `containers` for `make containers`. Asks for root (sudo) only when there is something to
+# for the fuzzers, `containers` for `make containers`, `kernel` for `make kernel`. Asks for root (sudo) only when there is something to
 # install. `test` also fetches the packages of tests/clients/node and botocore into build/ and the modules
 # of tests/clients/go, and compiles these once, as tests fetch nothing; `containers` fetches two into
 # build-containers/.
@@ -20,6 +20,7 @@ lint="clang clang-tidy clang-format cppcheck libclang-rt-14-dev llvm"
 fuzz="clang libclang-rt-14-dev llvm python3 python3-h11 nodejs"
 bench="python3 python3-cryptography python3-venv openssl squid-openssl tinyproxy-bin"
 containers="podman runc crun runsc netavark iptables iproute2 python3-pip curl"
+kernel="python3 qemu-system-x86 busybox-static ca-certificates"
 
 want=
 for group in "$@"; do
@@ -30,8 +31,9 @@ for group in "$@"; do
 	lint) want="$want $build $lint" ;;
 	bench) want="$want $build $bench" ;;
 	fuzz) want="$want $build $fuzz" ;;
+	kernel) want="$want $build $kernel" ;;
 	containers) want="$want $build $test $containers" ;;
-	*) echo "install-deps.sh: unknown group $group (build, demo, test, lint, bench, fuzz or containers)" >&2
+	*) echo "install-deps.sh: unknown group $group (build, demo, test, lint, bench, fuzz, kernel or containers)" >&2
 		exit 2 ;;
 	esac
 done
@@ -106,7 +108,19 @@ fetch_containers() {
 		echo "stile: podman-compose and spdx-tools were not fetched" >&2
 }
 
+# Debian's kernel for virtual machines, unpacked and not installed.
+fetch_kernel() {
+	into=$(dirname "$0")/../build-kernel
+	ls "$into"/vmlinuz-* >/dev/null 2>&1 && return 0
+	package=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/ *Depends: \(linux-image-[^ ]*\).*/\1/p' | head -1)
+	echo "fetching $package"
+	mkdir -p "$into" && (cd "$into" && apt-get download -qq -o APT::Sandbox::User=root "$package" && dpkg-deb --fsys-tarfile "$package"_*.deb |
+		tar -x --strip-components=2 --wildcards './boot/vmlinuz-*' && rm -f "$package"_*.deb) ||
+		echo "stile: $package was not fetched" >&2
+}
+
 fetch() {
+	case " $* " in *" kernel "*) fetch_kernel ;; esac
 	case " $* " in *" containers "*) fetch_containers ;; esac
 	case " $* " in *" test "*) fetch_node; fetch_go; fetch_aws ;; esac
 }

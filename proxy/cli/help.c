@@ -9,7 +9,7 @@
 const struct cli_command cli_commands[] = {
 	{"run", cmd_run,
 	 "run [-c FILE] [--allow TARGET]... [--workspace DIR] [--hide PATH]... [--show PATH]... "
-	 "[--timeout TIME] "
+	 "[--timeout TIME] [--memory SIZE] [--cpus N] [--pids N] [--file-size SIZE] "
 	 "[--env NAME[=VALUE]]... "
 	 "[--export PATTERN]... [--to DIR] [--] CMD [ARG]...",
 	 "run a command whose only way out is the allowlist",
@@ -21,6 +21,11 @@ const struct cli_command cli_commands[] = {
 	 "  --show PATH        to be seen inside, read-only, though it lies in your home or in "
 	 "/tmp\n"
 	 "  --timeout TIME     ends the command after so many seconds, or 30m, 2h (exit 124)\n"
+	 "  --memory SIZE      what all of it may use together (512M, 2G); more ends it (exit "
+	 "137)\n"
+	 "  --cpus N           how many processors it may use (2, 0.5)\n"
+	 "  --pids N           how many processes and threads it may have (default: 4096)\n"
+	 "  --file-size SIZE   what a file may grow to\n"
 	 "  --env NAME[=VALUE] passes a variable on, or sets it\n"
 	 "  --log FILE         where the audit log goes\n"
 	 "  --policy NAME      which policy, when there are several\n"

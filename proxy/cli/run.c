@@ -34,6 +34,7 @@ struct options {
 	const char *config_file, *policy, *workspace, *log;
 	const char *export_to;
 	uint64_t timeout_s;
+	struct sandbox_limits limits;
 	struct words allow, env, exports, hide, show;
 };
 
@@ -75,6 +76,16 @@ static int read_timeout(const char *text, uint64_t *ret, int *ret_status)
 	return -1;
 }
 
+static int limit_add(struct sandbox_limits *l, const char *flag, const char *text, int *ret_status)
+{
+	struct err e = ERR_INIT;
+
+	if (limits_read(l, flag, text, &e) == 0)
+		return 0;
+	*ret_status = cli_usage("run", "%s", e.text);
+	return -1;
+}
+
 /* 0: optind is the command; otherwise *ret_status is what to exit with. */
 static int read_options(int argc, char **argv, struct options *o, int *ret_status)
 {
@@ -88,7 +99,11 @@ static int read_options(int argc, char **argv, struct options *o, int *ret_statu
 		OPT_TO,
 		OPT_HIDE,
 		OPT_SHOW,
-		OPT_TIMEOUT
+		OPT_TIMEOUT,
+		OPT_MEMORY,
+		OPT_CPUS,
+		OPT_PIDS,
+		OPT_FILE_SIZE
 	};
 	static const struct option known[] = {
 		{"config", required_argument, NULL, 'c'},
@@ -101,6 +116,10 @@ static int read_options(int argc, char **argv, struct options *o, int *ret_statu
 		{"to", required_argument, NULL, OPT_TO},
 		{"hide", required_argument, NULL, OPT_HIDE},
 		{"timeout", required_argument, NULL, OPT_TIMEOUT},
+		{"memory", required_argument, NULL, OPT_MEMORY},
+		{"cpus", required_argument, NULL, OPT_CPUS},
+		{"pids", required_argument, NULL, OPT_PIDS},
+		{"file-size", required_argument, NULL, OPT_FILE_SIZE},
 		{"show", required_argument, NULL, OPT_SHOW},
 		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
@@ -123,6 +142,12 @@ static int read_options(int argc, char **argv, struct options *o, int *ret_statu
 		case OPT_TIMEOUT: rc = read_timeout(optarg, &o->timeout_s, ret_status); break;
 		case OPT_HIDE: rc = path_add(&o->hide, "--hide", optarg, ret_status); break;
 		case OPT_SHOW: rc = path_add(&o->show, "--show", optarg, ret_status); break;
+		case OPT_MEMORY: rc = limit_add(&o->limits, "--memory", optarg, ret_status); break;
+		case OPT_CPUS: rc = limit_add(&o->limits, "--cpus", optarg, ret_status); break;
+		case OPT_PIDS: rc = limit_add(&o->limits, "--pids", optarg, ret_status); break;
+		case OPT_FILE_SIZE:
+			rc = limit_add(&o->limits, "--file-size", optarg, ret_status);
+			break;
 		case 'h': *ret_status = cmd_help(2, help); return -1;
 		default: *ret_status = cli_bad_flag("run", c, argv); return -1;
 		}
@@ -368,11 +393,30 @@ static int run_with(const struct options *o, struct sandbox_options given)
 	return outcome.status;
 }
 
+/* With a control group where what was asked for needs one; never unasked. */
+static int run_limited(const struct options *o, struct sandbox_options so)
+{
+	const struct sandbox_limits *l = &o->limits;
+	bool needs = l->memory || l->millicpus || (l->pids && !limits_pids_suffice(l));
+	struct exporter exporter;
+	struct err e = ERR_INIT;
+	int status = SANDBOX_STATUS_NO_SANDBOX;
+
+	so.limits = l;
+	if (needs && cgroup_new(l, &so.cgroup, &e) != 0) {
+		log_error("no sandbox: %s", e.text);
+		return status;
+	}
+	if (exporter_start(&exporter, o) == 0)
+		status = exporter_end(&exporter, run_with(o, so));
+	cgroup_free(so.cgroup);
+	return status;
+}
+
 int cmd_run(int argc, char **argv)
 {
 	struct options o = {0};
 	struct sandbox_options so = {0};
-	struct exporter exporter;
 	int status;
 
 	if (open_std_fds() != 0)
@@ -396,9 +440,7 @@ int cmd_run(int argc, char **argv)
 	so.argv = argv + optind;
 	so.args = argv[0];
 	so.args_len = (size_t)(argv[argc - 1] + strlen(argv[argc - 1]) - argv[0]);
-	status = SANDBOX_STATUS_NO_SANDBOX;
-	if (exporter_start(&exporter, &o) == 0)
-		status = exporter_end(&exporter, run_with(&o, so));
+	status = run_limited(&o, so);
 	config_unref(so.config);
 out:
 	free(o.allow.v);

@@ -70,13 +70,13 @@ _stile()
 		COMPREPLY=($(compgen -v -- "$cur"))
 		return
 		;;
-	--allow | --policy | --host | --reason | --since | --proxy | --allowed | --denied | --export | --timeout | --reach | --resolve | --way | --but | --max-files | --max-bytes | \
+	--allow | --policy | --host | --reason | --since | --proxy | --allowed | --denied | --export | --timeout | --memory | --cpus | --pids | --file-size | --reach | --resolve | --way | --but | --max-files | --max-bytes | \
 		--ttl | --name | --listener) return ;;
 	esac
 	case ${COMP_WORDS[1]} in
 	run)
 		if [[ $cur == -* ]]; then
-			_stile_words "-c --allow --workspace --hide --show --timeout --env --log --policy --export --to --"
+			_stile_words "-c --allow --workspace --hide --show --timeout --memory --cpus --pids --file-size --env --log --policy --export --to --"
 		else
 			# shellcheck disable=SC2207
 			COMPREPLY=($(compgen -c -- "$cur"))

@@ -48,6 +48,17 @@ static void forget_start(const struct init_options *o)
 	prctl(PR_SET_NAME, name, 0, 0, 0);
 }
 
+/* In the sandbox's own /proc, and before that is closed. */
+static int bound_pids(const struct init_options *o, struct err *e)
+{
+	struct err why = ERR_INIT;
+
+	if (o->pids_by != LIMITS_PIDS_NOT &&
+	    limits_bound_pids(o->pids_by, limits_pids_of(o->limits), &why) == 0)
+		return 0;
+	return o->pids_needed ? err_set(e, "--pids cannot be kept to: %s", why.text) : 0;
+}
+
 /* As far as the socket that stile outside will listen on. */
 static int prepare_network(const struct init_options *o, struct err *e)
 {
@@ -60,8 +71,8 @@ static int prepare_network(const struct init_options *o, struct err *e)
 	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
 		return err_sys(e, errno,
 			       "cannot protect the memory of the sandbox's first process");
-	if (namespace_loopback_up(e) != 0 || files_enter(e) != 0 || canary_check(e) != 0 ||
-	    namespace_listen(o->proxy_port, &fd, e) != 0)
+	if (namespace_loopback_up(e) != 0 || files_enter(e) != 0 || bound_pids(o, e) != 0 ||
+	    canary_check(e) != 0 || namespace_listen(o->proxy_port, &fd, e) != 0)
 		return -1;
 	rc = channel_send(o->channel, &m, fd);
 	close(fd);
@@ -80,7 +91,8 @@ static int prepare_files(const struct init_options *o, struct err *e)
 	rc = files_arrange(o->files, &trust, e);
 	if (fd >= 0)
 		close(fd);
-	if (rc != 0 || confine_drop_privileges(e) != 0 || confine_filter_calls(e) != 0)
+	if (rc != 0 || limits_bound_command(o->limits, e) != 0 || confine_drop_privileges(e) != 0 ||
+	    confine_filter_calls(e) != 0)
 		return -1;
 	m = (struct channel_msg){.kind = CHANNEL_READY};
 	if (channel_send(o->channel, &m, -1) != 0 || channel_recv(o->channel, &m, &fd) != 0 ||

@@ -9,12 +9,14 @@
 
 #include "logging/attrs.h"
 #include "proxy/sandbox/files.h"
+#include "proxy/sandbox/limits.h"
 
 struct init_options {
 	/* borrowed */
 	char *const *argv; /* the command; NULL-terminated */
 	char *const *envp;
 	const struct files_plan *files;
+	const struct sandbox_limits *limits;
 	char *args; /* memory of stile's own arguments, wiped: they show in /proc/1/cmdline */
 	size_t args_len;
 	const sigset_t *mask; /* the signal mask the command gets */
@@ -23,6 +25,8 @@ struct init_options {
 	uid_t uid;
 	gid_t gid;
 	uint16_t proxy_port;
+	enum limits_pids pids_by;
+	bool pids_needed; /* without that bound there is no sandbox */
 };
 
 /* Runs in the child of namespace_fork. Ends with the command's status, 128+signal if one killed it,

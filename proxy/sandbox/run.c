@@ -22,6 +22,7 @@
 #include "certs/trust.h"
 #include "certs/truststore.h"
 #include "logging/limits.h"
+#include "logging/log.h"
 #include "proxy/keeper/keeper.h"
 #include "proxy/sandbox/channel.h"
 #include "proxy/sandbox/command.h"
@@ -154,6 +155,9 @@ static int start_sandbox(struct run *r, struct err *e)
 		.uid = geteuid(),
 		.gid = getegid(),
 		.proxy_port = SANDBOX_PROXY_PORT,
+		.limits = r->o->limits,
+		.pids_by = limits_pids_here(),
+		.pids_needed = r->o->limits->pids && !r->o->cgroup,
 	};
 	int fds[2];
 
@@ -165,10 +169,14 @@ static int start_sandbox(struct run *r, struct err *e)
 	if (r->init == 0) {
 		close(fds[0]);
 		keeper_leave(r->keeper);
+		cgroup_leave(r->o->cgroup);
 		init_main(&in);
 	}
 	close(fds[1]);
-	return r->init < 0 ? -1 : 0;
+	if (r->init < 0)
+		return -1;
+	/* The command is started later, when it is told to. */
+	return r->o->cgroup ? cgroup_enter(r->o->cgroup, r->init, e) : 0;
 }
 
 /* The message that is due, or why there is no sandbox. */
@@ -296,6 +304,15 @@ static void run_clear(struct run *r)
 	free_argv(r->argv);
 }
 
+/* Which of them the command has come up against, as far as the kernel says it. */
+static void tell_limits(const struct sandbox_options *o, int status)
+{
+	cgroup_tell(o->cgroup);
+	if (o->limits->file_size && status == 128 + SIGXFSZ)
+		log_error("the command was ended: it reached --file-size %s",
+			  o->limits->file_size_text);
+}
+
 int sandbox_run(const struct sandbox_options *o, struct sandbox_outcome *ret, struct err *e)
 {
 	struct run r = {.o = o, .channel = -1, .listen_fd = -1};
@@ -312,6 +329,7 @@ int sandbox_run(const struct sandbox_options *o, struct sandbox_outcome *ret, st
 	ret->status = supervisor_wait(&r.supervisor, r.init, r.channel, r.engine, o->timeout_s);
 	r.init = 0;
 	rc = 0;
+	tell_limits(o, ret->status);
 out:
 	run_clear(&r);
 	if (rc == 0)

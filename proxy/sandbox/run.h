@@ -6,6 +6,8 @@
 
 #include "logging/err.h"
 #include "policy/config.h"
+#include "proxy/sandbox/cgroup.h"
+#include "proxy/sandbox/limits.h"
 
 #define SANDBOX_PROXY_PORT	  3128
 #define SANDBOX_STATUS_NO_SANDBOX 125
@@ -22,7 +24,9 @@ struct sandbox_options {
 	const char *const *hide, *const *show; /* paths */
 	const char *const *env_wanted;	       /* --env, checked by env_check */
 	char *const *argv;		       /* the command; NULL-terminated */
-	char *args; /* stile's own arguments, wiped inside (/proc/1/cmdline) */
+	const struct sandbox_limits *limits;
+	struct cgroup *cgroup; /* with those limits; NULL: none */
+	char *args;	       /* stile's own arguments, wiped inside (/proc/1/cmdline) */
 	/* plain */
 	size_t env_wanted_n, args_len, hide_n, show_n;
 	uint64_t timeout_s; /* 0: none */
