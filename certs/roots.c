@@ -8,6 +8,8 @@
 #include <fcntl.h>
 #include <string.h>
 
+#include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/x509.h>
 
 #include "certs/file.h"
@@ -113,4 +115,29 @@ int roots_add_system(struct strbuf *out, struct err *e)
 		       "the system has no root certificates, neither %s nor in %s (install the "
 		       "package ca-certificates)",
 		       system_files[0], X509_get_default_cert_dir());
+}
+
+int roots_each(struct str pem, int (*f)(struct str der, void *arg, struct err *e), void *arg,
+	       struct err *e)
+{
+	BIO *bio = BIO_new_mem_buf(pem.n > 0 ? pem.p : "", (int)pem.n);
+	int rc = bio ? 0 : err_set(e, "out of memory");
+	char *name = NULL, *header = NULL;
+	unsigned char *data = NULL;
+	long n = 0;
+
+	while (rc == 0 && PEM_read_bio(bio, &name, &header, &data, &n) == 1) {
+		/* OpenSSL's "trusted" form is a certificate with more behind it. */
+		if (strcmp(name, PEM_STRING_X509) == 0 || strcmp(name, PEM_STRING_X509_OLD) == 0 ||
+		    strcmp(name, PEM_STRING_X509_TRUSTED) == 0)
+			rc = f(str_from((const char *)data, (size_t)n), arg, e);
+		OPENSSL_free(name);
+		OPENSSL_free(header);
+		OPENSSL_free(data);
+	}
+	if (rc == 0 && ERR_GET_REASON(ERR_peek_last_error()) != PEM_R_NO_START_LINE)
+		rc = err_set(e, "a root certificate cannot be read");
+	ERR_clear_error();
+	BIO_free(bio);
+	return rc;
 }

@@ -21,4 +21,10 @@ bool roots_is_system_file(const char *path);
 /* Appends one PEM file, which must hold a certificate, and a newline. */
 int roots_add_file(const char *path, struct strbuf *out, struct err *e) ATTR_NODISCARD;
 
+/* Calls f with each certificate of the text, as DER, until one returns -1. It is not taken apart:
+ * of a hundred roots that would cost more than all else at a start. -1: the text is damaged, or f
+ * said so. None at all is no error. */
+int roots_each(struct str pem, int (*f)(struct str der, void *arg, struct err *e), void *arg,
+	       struct err *e) ATTR_NODISCARD;
+
 #endif

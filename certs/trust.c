@@ -15,6 +15,7 @@
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
 
+#include "certs/root_lookup.h"
 #include "certs/roots.h"
 #include "certs/tls_ctx.h"
 #include "certs/tls_err.h"
@@ -192,7 +193,8 @@ static int add_anchors(X509_STORE *store, struct str pem, struct err *e)
 	return 0;
 }
 
-static int add_source(X509_STORE *store, const char *source, struct err *e)
+/* alone: no other source is added to that store. */
+static int add_source(X509_STORE *store, const char *source, bool alone, struct err *e)
 {
 	bool system = strcmp(source, "system") == 0;
 	struct strbuf pem;
@@ -201,7 +203,9 @@ static int add_source(X509_STORE *store, const char *source, struct err *e)
 	strbuf_init(&pem, ROOTS_BYTES_MAX);
 	rc = system ? roots_add_system(&pem, e) : roots_add_file(source, &pem, e);
 	if (rc == 0) {
-		rc = add_anchors(store, strbuf_str(&pem), e);
+		/* What an admin names is read to the last byte, so that it is told at once. */
+		rc = system && alone ? root_lookup_add(store, strbuf_str(&pem), e)
+				     : add_anchors(store, strbuf_str(&pem), e);
 		if (rc != 0)
 			err_wrap(e, "%s", source);
 	}
@@ -227,7 +231,8 @@ int trust_new(char *const *sources, size_t sources_n, struct trust **ret, struct
 		goto fail;
 	}
 	for (size_t i = 0; i < sources_n; i++)
-		if (add_source(SSL_CTX_get_cert_store(t->ctx), sources[i], e) != 0) {
+		if (add_source(SSL_CTX_get_cert_store(t->ctx), sources[i], sources_n == 1, e) !=
+		    0) {
 			err_wrap(e, "upstream.trust");
 			goto fail;
 		}

@@ -10,8 +10,9 @@
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/objects.h>
-#include <openssl/pem.h>
 #include <openssl/pkcs12.h>
+
+#include "certs/roots.h"
 
 /* Oracle's attribute of a bag: "trusted for these purposes". Java takes a certificate without it
  * for a part of some key's chain, and lists no entry. */
@@ -46,34 +47,6 @@ static int digests_add(struct digests *d, const unsigned char *digest)
 	}
 	memcpy(d->v[d->n++], digest, DIGEST_BYTES);
 	return 0;
-}
-
-/* Calls f with each certificate of the text, as DER. It is not taken apart: of a hundred roots that
- * would cost more than all else at the start of a sandbox. What X.509 it is, the client finds out,
- * as with the bundle of PEM. */
-static int each_certificate(struct str pem, int (*f)(struct str der, void *arg, struct err *e),
-			    void *arg, struct err *e)
-{
-	BIO *bio = BIO_new_mem_buf(pem.n > 0 ? pem.p : "", (int)pem.n);
-	int rc = bio ? 0 : err_set(e, "out of memory");
-	char *name = NULL, *header = NULL;
-	unsigned char *data = NULL;
-	long n = 0;
-
-	while (rc == 0 && PEM_read_bio(bio, &name, &header, &data, &n) == 1) {
-		/* OpenSSL's "trusted" form is a certificate with more behind it. */
-		if (strcmp(name, PEM_STRING_X509) == 0 || strcmp(name, PEM_STRING_X509_OLD) == 0 ||
-		    strcmp(name, PEM_STRING_X509_TRUSTED) == 0)
-			rc = f(str_from((const char *)data, (size_t)n), arg, e);
-		OPENSSL_free(name);
-		OPENSSL_free(header);
-		OPENSSL_free(data);
-	}
-	if (rc == 0 && ERR_GET_REASON(ERR_peek_last_error()) != PEM_R_NO_START_LINE)
-		rc = err_set(e, "a root certificate cannot be read");
-	ERR_clear_error();
-	BIO_free(bio);
-	return rc;
 }
 
 /* The certificate as one ASN.1 value. NULL: it is none. */
@@ -195,8 +168,7 @@ int truststore_add(struct str pem, struct str own_pem, struct strbuf *out, struc
 	ERR_clear_error();
 	if (!s.bags || !s.any_purpose)
 		err_set(e, "out of memory");
-	else if (each_certificate(own_pem, note, &s.own, e) == 0 &&
-		 each_certificate(pem, add_bag, &s, e) == 0)
+	else if (roots_each(own_pem, note, &s.own, e) == 0 && roots_each(pem, add_bag, &s, e) == 0)
 		rc = s.seen.n > 0 ? encode(&s, out, e)
 				  : err_set(e, "no certificate for the trust store");
 	sk_PKCS12_SAFEBAG_pop_free(s.bags, PKCS12_SAFEBAG_free);

@@ -67,10 +67,11 @@ def libraries(program):
 def make_initramfs(build, tests, out):
     a = Initramfs()
     busybox = shutil.which("busybox") or fail("no busybox (install busybox-static)")
-    stile = build / "stile"
+    programs = {"/usr/bin/stile": build / "stile", "/usr/bin/setpriv": shutil.which("setpriv") or fail("no setpriv")}
     a.file("/bin/busybox", pathlib.Path(busybox).read_bytes(), 0o755)
-    a.file("/usr/bin/stile", stile.read_bytes(), 0o755)
-    for lib in libraries(stile):
+    for name, path in programs.items():
+        a.file(name, pathlib.Path(path).read_bytes(), 0o755)
+    for lib in sorted({lib for path in programs.values() for lib in libraries(path)}):
         a.file(lib, pathlib.Path(lib).read_bytes(), 0o755)
     a.file("/init", (HERE / "init.sh").read_bytes(), 0o755)
     a.file("/inside.sh", (HERE / "inside.sh").read_bytes(), 0o755)
