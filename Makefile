@@ -9,7 +9,7 @@ CC      ?= cc
 VERSION := 0.1.0
 
 PKGS     := libevent_core libevent_pthreads openssl yaml-0.1 libcares libnghttp2 jansson expat libpsl libseccomp zlib \
-            libbrotlidec
+            libbrotlidec hiredis
 CPPFLAGS += -I. -D_GNU_SOURCE -DSTILE_VERSION='"$(VERSION)"'
 WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla \
             -Wpointer-arith -Wwrite-strings -Wswitch-enum -Wformat=2 -Wundef -Werror
@@ -22,23 +22,24 @@ PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 PKG_LIBS   = $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lunistring -lresolv
 
 # The layers, lowest first. LINK_x is what a test of layer x may see: x and the layers below it.
-LAYERS := logging policy certs net http credentials keeper session sandbox export prover cli
+LAYERS := logging policy certs net http state credentials keeper session sandbox export prover cli
 DIR_logging := logging
 DIR_policy  := policy
 DIR_certs   := certs
-$(foreach l,net http credentials keeper session sandbox export prover cli,$(eval DIR_$(l) := proxy/$(l)))
+$(foreach l,net http state credentials keeper session sandbox export prover cli,$(eval DIR_$(l) := proxy/$(l)))
 LINK_logging     := logging
 LINK_policy      := policy logging
 LINK_certs       := certs logging
 LINK_net         := net policy certs logging
 LINK_http        := http net policy certs logging
+LINK_state       := state net policy certs logging
 LINK_credentials := credentials http net policy certs logging
 LINK_keeper      := keeper credentials http net policy certs logging
-LINK_session     := session keeper credentials http net policy certs logging
-LINK_sandbox     := sandbox session keeper credentials http net policy certs logging
+LINK_session     := session state keeper credentials http net policy certs logging
+LINK_sandbox     := sandbox session state keeper credentials http net policy certs logging
 LINK_export      := export logging
 LINK_prover      := prover logging
-LINK_cli         := cli prover export sandbox session keeper credentials http net policy certs logging
+LINK_cli         := cli prover export sandbox session state keeper credentials http net policy certs logging
 
 SRC_ALL := $(foreach l,$(LAYERS),$(wildcard $(DIR_$(l))/*.c)) proxy/main.c
 lib      = $(BUILD)/lib$(1).a

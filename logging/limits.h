@@ -175,6 +175,24 @@
 #define LIMIT_MS_TOKEN_HELD	  1000 /* the answer comes so much later */
 #define LIMIT_TOKEN_FIELD_BYTES	  1024 /* a longer Proxy-Authorization holds no token of ours */
 
+/* The state that several stiles share (proxy/state/). */
+#define LIMIT_MS_STATE_POLL	  250 /* what changed is asked for so often */
+#define LIMIT_MS_STATE_GAP	  10  /* and for a token that is not known here, at most so often */
+#define LIMIT_MS_STATE_ANSWER	  1000 /* for one answer */
+#define LIMIT_MS_STATE_CONNECT	  5000 /* name, connection, TLS and password together */
+#define LIMIT_MS_STATE_RETRY	  200  /* after a failure; doubled by each, up to: */
+#define LIMIT_MS_STATE_RETRY_MOST 3000
+#define LIMIT_MS_STATE_GRACE	  10000 /* `state.grace` unless it is said */
+#define LIMIT_MS_STATE_ASK	  3000	/* a request whose token is not known here waits for it */
+#define LIMIT_MS_STATE_ORDER	  3000	/* a token is made or ended */
+#define LIMIT_STATE_PAGE	  200	/* records asked for at once */
+#define LIMIT_STATE_RECORD_BYTES  1024
+#define LIMIT_STATE_ANSWER_BYTES  1048576
+#define LIMIT_STATE_ELEMENTS	  (2 * LIMIT_STATE_PAGE)
+#define LIMIT_STATE_ASKED	  16 /* commands under way */
+#define LIMIT_STATE_OWED	  64 /* ends that could not be told of yet */
+#define LIMIT_STATE_ADDRESSES	  32 /* that its name has had: no request is let there */
+
 /* The admin socket. */
 #define LIMIT_ADMIN_CONNECTIONS	  16
 #define LIMIT_ADMIN_REQUEST_BYTES 8192

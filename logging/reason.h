@@ -44,6 +44,7 @@
 	/* our own side */                                                                         \
 	X(CREDENTIAL_UNAVAILABLE, "credential_unavailable", 503, "proxy_internal_error")           \
 	X(LOG_UNAVAILABLE, "log_unavailable", 503, "proxy_internal_error")                         \
+	X(STATE_UNAVAILABLE, "state_unavailable", 503, "proxy_internal_error")                     \
 	X(OVERLOADED, "overloaded", 503, "connection_limit_reached")                               \
 	X(SHUTTING_DOWN, "shutting_down", 503, "proxy_internal_error")                             \
 	X(INTERNAL_ERROR, "internal_error", 500, "proxy_internal_error")                           \

@@ -80,9 +80,21 @@ static void free_parent(struct config_parent *p)
 	free(p);
 }
 
+static void free_state(struct config_state *s)
+{
+	if (!s)
+		return;
+	free(s->text);
+	free(s->unix_path);
+	free(s->prefix);
+	free(s->credential);
+	free(s);
+}
+
 static void config_free(struct config *c)
 {
 	free_parent(c->parent);
+	free_state(c->state);
 	free_listeners(c);
 	free_credentials(c);
 	free_tests(c);

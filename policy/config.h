@@ -76,6 +76,21 @@ struct config_parent {
 	bool by_name; /* `send: name` */
 };
 
+/* `state`: where stiles that share the tokens of sandboxes keep them. */
+struct config_state {
+	/* owned */
+	char *text;	  /* redis://host:port/db or unix:/path, for messages; never a secret */
+	char *unix_path;  /* NULL for TCP */
+	char *prefix;	  /* of every key there */
+	char *credential; /* the name in `credentials:`; NULL: it asks for none */
+	/* plain */
+	struct host host;
+	uint16_t port;
+	unsigned db;
+	bool tls; /* rediss:// */
+	uint64_t grace_ms;
+};
+
 enum credential_source {
 	CREDENTIAL_FROM_FILE,
 	CREDENTIAL_FROM_ENV,
@@ -266,6 +281,7 @@ struct config {
 	char **dns_servers; /* `upstream.dns: [127.0.0.1:5353]`; NULL: the system's */
 	size_t dns_servers_n;
 	struct config_parent *parent;	       /* NULL: origins are dialled directly */
+	struct config_state *state;	       /* NULL: tokens are this process's own */
 	char *log_to;			       /* NULL: stdout */
 	char *user;			       /* `user:`; NULL: stay who we are */
 	char *admin_path;		       /* the socket of `admin:`; NULL: none */

@@ -104,6 +104,7 @@ void load_placeholder_doubt(struct loader *l, const struct yaml_node *node,
  * NULL: a fault was added, or the tree lacks its end. */
 const struct config_credential *load_credential_name(struct loader *l, const struct yaml_node *node,
 						     char **ret);
+void load_state(struct loader *l, const struct yaml_node *node); /* before load_listen */
 /* `upstream.proxy`. */
 void load_parent(struct loader *l, const struct yaml_node *node);
 void load_policies(struct loader *l, const struct yaml_node *node);

@@ -21,6 +21,7 @@
 	X(TOP, USER, "user")                                                                       \
 	X(TOP, ADMIN, "admin")                                                                     \
 	X(TOP, RELOAD, "reload")                                                                   \
+	X(TOP, STATE, "state")                                                                     \
 	X(LISTEN, PROXY, "proxy")                                                                  \
 	X(LISTEN, TRANSPARENT, "transparent")                                                      \
 	X(LISTEN, DNS, "dns")                                                                      \
@@ -39,6 +40,10 @@
 	X(PARENT, CREDENTIAL, "credential")                                                        \
 	X(PARENT, SEND, "send")                                                                    \
 	X(PARENT, NO_PROXY, "no_proxy")                                                            \
+	X(STATE, URL, "url")                                                                       \
+	X(STATE, CREDENTIAL, "credential")                                                         \
+	X(STATE, PREFIX, "prefix")                                                                 \
+	X(STATE, GRACE, "grace")                                                                   \
 	X(LOG, TO, "to")                                                                           \
 	X(LOG, WAIT, "wait")                                                                       \
 	X(CREDENTIAL, FROM, "from")                                                                \
@@ -184,6 +189,7 @@
 #define SECTION_PREFIX_CA	  "ca."
 #define SECTION_PREFIX_UPSTREAM	  "upstream."
 #define SECTION_PREFIX_PARENT	  "upstream.proxy."
+#define SECTION_PREFIX_STATE	  "state."
 #define SECTION_PREFIX_LOG	  "log."
 #define SECTION_PREFIX_CREDENTIAL "credentials.<name>."
 #define SECTION_PREFIX_FROM	  "credentials.<name>.from."
@@ -214,6 +220,7 @@ enum section {
 	SECTION_CA,
 	SECTION_UPSTREAM,
 	SECTION_PARENT,
+	SECTION_STATE,
 	SECTION_LOG,
 	SECTION_CREDENTIAL,
 	SECTION_FROM,

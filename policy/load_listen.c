@@ -271,7 +271,8 @@ static void read_tokens(struct loader *l, const struct yaml_node *node, const st
 		return;
 	if (which == 0)
 		to->tokens = CONFIG_TOKENS_OPTIONAL;
-	if (!l->c->admin_path && !l->partial)
+	/* With `state` another stile may make them. */
+	if (!l->c->admin_path && !l->c->state && !l->partial)
 		fault_warn(l->f, node->line, node->col,
 			   "no token can be made without `admin` (add `admin: "
 			   "unix:/run/stile/admin.sock`)");

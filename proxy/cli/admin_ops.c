@@ -155,7 +155,7 @@ static void take_back(const struct ask *a, struct sandbox *s)
 {
 	struct sandbox *same = NULL;
 
-	if (sandboxes_revoke(engine_sandboxes(a->g), str_from_c(sandbox_id(s)), &same, NULL) == 0)
+	if (engine_revoke_sandbox(a->g, str_from_c(sandbox_id(s)), &same, NULL) == 0)
 		(void)!engine_record_sandbox(a->g, s, a->uid, NULL);
 	sandbox_unref(same);
 	sandbox_unref(s);
@@ -181,7 +181,7 @@ static int sandbox_new(const struct ask *a, struct err *e)
 	if (choose_listener(c, text_of(a, "listener"), &at, e) < 0 || check_name(c, name, e) < 0)
 		return -1;
 	o.listener = c->listeners[at].name;
-	if (sandboxes_add(engine_sandboxes(a->g), &o, token, &s, e) < 0)
+	if (engine_add_sandbox(a->g, &o, token, &s, e) < 0)
 		return -1;
 	if (engine_record_sandbox(a->g, s, a->uid, e) < 0) {
 		OPENSSL_cleanse(token, sizeof(token));
@@ -213,6 +213,7 @@ static int sandbox_list(const struct ask *a, struct err *e)
 
 	if (check_keys(a, keys, e) < 0)
 		return -1;
+	engine_refresh_sandboxes(a->g);
 	json_key(a->j, "sandboxes");
 	json_open(a->j, '[');
 	sandboxes_each(engine_sandboxes(a->g), list_one, a->j);
@@ -226,21 +227,24 @@ static int sandbox_revoke(const struct ask *a, struct err *e)
 	const char *which = text_of(a, "sandbox");
 	struct sandbox *s = NULL;
 	struct err why = ERR_INIT;
+	int rc;
 
 	if (check_keys(a, keys, e) < 0)
 		return -1;
 	if (!which)
 		return err_set(e, "which sandbox?");
-	if (sandboxes_revoke(engine_sandboxes(a->g), str_from_c(which), &s, e) < 0)
+	rc = engine_revoke_sandbox(a->g, str_from_c(which), &s, e);
+	if (!s)
 		return -1;
 	engine_enforce_tokens(a->g);
 	/* It has ended, whatever becomes of the record. */
 	if (engine_record_sandbox(a->g, s, a->uid, &why) < 0)
 		log_error("sandbox %s (%s): %s", sandbox_name(s), sandbox_id(s), why.text);
 	log_info("sandbox %s (%s): revoked by user %u", sandbox_name(s), sandbox_id(s), a->uid);
-	put_sandbox(a->j, s);
+	if (rc == 0)
+		put_sandbox(a->j, s);
 	sandbox_unref(s);
-	return 0;
+	return rc;
 }
 
 /* ---- credentials ---- */
@@ -360,6 +364,19 @@ static void put_unavailable(void *arg, const struct config_credential *c,
 		json_str(arg, str_from_c(c->name));
 }
 
+static void put_state(struct json *j, const struct engine_measures *m)
+{
+	json_key(j, "state");
+	json_open(j, '{');
+	put_cstr(j, "at", m->state_at);
+	json_key(j, "available");
+	json_bool(j, m->state_up);
+	json_key(j, "tokens_served");
+	json_bool(j, m->tokens_served);
+	json_kv_opt(j, "error", str_from_c(m->state_why));
+	json_close(j, '}');
+}
+
 static int status(const struct ask *a, struct err *e)
 {
 	static const char *const keys[] = {"do", NULL};
@@ -369,7 +386,7 @@ static int status(const struct ask *a, struct err *e)
 		return -1;
 	engine_measure(a->g, &m);
 	json_key(a->j, "healthy");
-	json_bool(a->j, m.log_available && !m.draining);
+	json_bool(a->j, m.log_available && m.tokens_served && !m.draining);
 	put_cstr(a->j, "version", STILE_VERSION);
 	put_span(a->j, "up_s", m.up_us);
 	put_policies(a);
@@ -384,6 +401,8 @@ static int status(const struct ask *a, struct err *e)
 	json_key(a->j, "available");
 	json_bool(a->j, m.log_available);
 	json_close(a->j, '}');
+	if (m.state_at)
+		put_state(a->j, &m);
 	json_key(a->j, "credentials_unavailable");
 	json_open(a->j, '[');
 	credential_store_each(engine_snapshot(a->g)->credentials, put_unavailable, a->j);

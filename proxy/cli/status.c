@@ -72,6 +72,15 @@ static void print_status(const json_t *a)
 	(void)printf("(%s)\n", json_is_true(json_object_get(log, "available"))
 				       ? "available"
 				       : "cannot be written");
+	one = json_object_get(a, "state");
+	if (one) {
+		(void)printf("%-12s ", "shared");
+		admin_print_cell(text_of(one, "at"), 0);
+		(void)printf("(%s)\n", json_is_true(json_object_get(one, "available")) ? "available"
+				       : json_is_true(json_object_get(one, "tokens_served"))
+					       ? "out of reach: tokens hold for a while"
+					       : "out of reach: no token is served");
+	}
 	json_array_foreach(json_object_get(a, "listeners"), i, one)
 	{
 		(void)printf("%-12s ", i == 0 ? "listeners" : "");

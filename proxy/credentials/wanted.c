@@ -36,4 +36,7 @@ void credentials_wanted(const struct config *c, const char *policy, bool *ret)
 	}
 	if (c->parent)
 		want(c, c->parent->credential, ret);
+	/* Of a daemon alone: `run` has no tokens. */
+	if (c->state && !policy)
+		want(c, c->state->credential, ret);
 }

@@ -21,6 +21,7 @@
 static const struct downstream_ops client_ops;
 
 static void on_timer(void *arg);
+static void refuse_unknown(struct client *c, const struct err *e);
 
 static const struct config_limits *limits(const struct client *c)
 {
@@ -36,8 +37,9 @@ void client_goto(struct client *c, enum client_state to)
 	static const unsigned legal[] = {
 		[CLIENT_ACCEPTED] = TO(IDLE) | TO(PEEK) | TO(TUNNEL) | TO(REFUSE) | TO(CLOSED),
 		[CLIENT_IDLE] = TO(HEAD) | TO(LINGER) | TO(CLOSED),
-		[CLIENT_HEAD] = TO(IDLE) | TO(EXCHANGE) | TO(PEEK) | TO(TUNNEL) | TO(REFUSE) |
-				TO(LINGER) | TO(CLOSED),
+		[CLIENT_TOKEN] = TO(HEAD) | TO(CLOSED),
+		[CLIENT_HEAD] = TO(TOKEN) | TO(IDLE) | TO(EXCHANGE) | TO(PEEK) | TO(TUNNEL) |
+				TO(REFUSE) | TO(LINGER) | TO(CLOSED),
 		[CLIENT_EXCHANGE] = TO(IDLE) | TO(REFUSE) | TO(LINGER) | TO(CLOSED),
 		[CLIENT_PEEK] =
 			TO(LEAF) | TO(TUNNEL) | TO(IDLE) | TO(REFUSE) | TO(LINGER) | TO(CLOSED),
@@ -49,9 +51,9 @@ void client_goto(struct client *c, enum client_state to)
 		[CLIENT_LINGER] = TO(CLOSED),
 		[CLIENT_CLOSED] = 0,
 	};
-	static const char *const names[] = {"accepted", "idle",	  "head",   "exchange",
-					    "peek",	"leaf",	  "tls",    "h2",
-					    "tunnel",	"refuse", "linger", "closed"};
+	static const char *const names[] = {"accepted", "idle",	  "head",  "token", "exchange",
+					    "peek",	"leaf",	  "tls",   "h2",    "tunnel",
+					    "refuse",	"linger", "closed"};
 
 	if (!(legal[c->state] & 1u << to)) {
 		log_error("client %s: no way from %s to %s", c->peer.text, names[c->state],
@@ -59,6 +61,8 @@ void client_goto(struct client *c, enum client_state to)
 		abort();
 	}
 	log_debug("client %s: %s -> %s", c->peer.text, names[c->state], names[to]);
+	if (c->state == CLIENT_TOKEN)
+		TAILQ_REMOVE(&c->worker->askers, c, asker);
 	c->state = to;
 	switch (to) {
 	case CLIENT_IDLE:
@@ -66,6 +70,10 @@ void client_goto(struct client *c, enum client_state to)
 			  c->served ? limits(c)->client_idle_ms : LIMIT_MS_FIRST_REQUEST);
 		break;
 	case CLIENT_HEAD: timer_arm(&c->timer, limits(c)->head_ms); break;
+	case CLIENT_TOKEN:
+		TAILQ_INSERT_TAIL(&c->worker->askers, c, asker);
+		timer_arm(&c->timer, LIMIT_MS_STATE_ASK);
+		break;
 	case CLIENT_PEEK: timer_arm(&c->timer, limits(c)->peek_ms); break;
 	case CLIENT_LEAF:
 	case CLIENT_TLS: timer_arm(&c->timer, LIMIT_MS_CLIENT_TLS); break;
@@ -206,7 +214,7 @@ static void record_unfinished(struct client *c, enum reason why, const char *det
 		c->tunnel = NULL;
 	} else if (c->h2) {
 		(void)client_h2_abandon(c->h2, e.reason, e.text);
-	} else if (c->state == CLIENT_HEAD) {
+	} else if (c->state == CLIENT_HEAD || c->state == CLIENT_TOKEN) {
 		record_new_id(id);
 		(void)record_denied(c, RECORD_REQUEST_DENY, id, SCHEME_NONE, &e);
 		if (c->connect)
@@ -388,6 +396,13 @@ static void on_timer(void *arg)
 				 (unsigned long long)limits(c)->head_ms);
 		refuse_head(c, &e);
 		return;
+	case CLIENT_TOKEN:
+		client_goto(c, CLIENT_HEAD);
+		c->asked = 0;
+		(void)err_reason(&e, REASON_STATE_UNAVAILABLE,
+				 "the shared state did not say in time whose token it is");
+		refuse_unknown(c, &e);
+		return;
 	case CLIENT_PEEK:
 		client_close(c, REASON_CLIENT_TIMEOUT, "nothing that could be judged came");
 		return;
@@ -444,6 +459,33 @@ static void refuse_unknown(struct client *c, const struct err *e)
 		refuse_head(c, e);
 }
 
+/* The head is whole, in CLIENT_HEAD. */
+static void serve_head(struct client *c)
+{
+	struct err e = ERR_INIT;
+	/* Within a tunnel the token of its CONNECT holds, and the field is not ours. */
+	int known = c->where.in_tunnel ? 0 : client_identify(c, &c->hold_ms, &e);
+
+	if (known > 0)
+		client_goto(c, CLIENT_TOKEN);
+	else if (known < 0)
+		refuse_unknown(c, &e);
+	else if (c->request.form == TARGET_AUTHORITY)
+		connect_start(c);
+	else
+		start_exchange(c);
+}
+
+/* True: there is an answer. */
+static bool look_for_token(struct client *c)
+{
+	if (state_answer(c->worker->state, c->asked) == STATE_PENDING)
+		return false;
+	client_goto(c, CLIENT_HEAD);
+	serve_head(c);
+	return true;
+}
+
 /* Empty lines behind a request's body or before the next one (RFC 9112 section 2.2): nothing has
  * begun yet. */
 static bool is_blank(struct str in)
@@ -485,13 +527,7 @@ static bool read_head(struct client *c)
 	}
 	stream_consume(c->s, len);
 	c->scan = (struct h1_scan){0};
-	/* Within a tunnel the token of its CONNECT holds, and the field is not ours. */
-	if (!c->where.in_tunnel && client_identify(c, &c->hold_ms, &e) < 0)
-		refuse_unknown(c, &e);
-	else if (c->request.form == TARGET_AUTHORITY)
-		connect_start(c);
-	else
-		start_exchange(c);
+	serve_head(c);
 	return true;
 }
 
@@ -528,6 +564,7 @@ static bool step(struct client *c)
 		if (stream_at_eof(c->s))
 			end_of_input(c);
 		return false;
+	case CLIENT_TOKEN: return look_for_token(c);
 	case CLIENT_EXCHANGE:
 		if (c->exchange)
 			exchange_drive(c->exchange);

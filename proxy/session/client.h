@@ -21,6 +21,7 @@ enum client_state {
 	CLIENT_ACCEPTED, /* a moment: what it is to be depends on where it came in */
 	CLIENT_IDLE,	 /* waits for the first byte of a request */
 	CLIENT_HEAD,	 /* part of a head is here */
+	CLIENT_TOKEN,	 /* the head is whole; whose it is is being asked for (client_token.h) */
 	CLIENT_EXCHANGE, /* a request is being served */
 	CLIENT_PEEK,	 /* the target is known: waits for the first bytes inside */
 	CLIENT_LEAF,	 /* the certificate is being made */
@@ -74,6 +75,7 @@ struct client {
 	/* borrowed */
 	struct worker *worker;
 	struct client *next, *prev; /* worker->clients */
+	TAILQ_ENTRY(client) asker;  /* worker->askers: CLIENT_TOKEN alone */
 	/* plain */
 	enum client_state state;
 	struct downstream down; /* the exchange's view of us */
@@ -91,6 +93,7 @@ struct client {
 	bool served;	    /* a request was read on this connection */
 	bool leaf_unproven; /* TLS is up, but the client may still reject the leaf (TLS 1.3) */
 	size_t lingered;    /* bytes dropped */
+	uint64_t asked;	    /* the ticket of its token (state.h); 0: none */
 	uint64_t hold_ms;   /* a refusal is held back for so long (client_token.h) */
 };
 

@@ -66,28 +66,64 @@ static void belong(struct client *c, struct sandbox *s)
 void client_identify_quietly(struct client *c)
 {
 	struct sandbox *s = NULL;
+	bool is_new;
 
 	if (c->caller.claimed || c->request.n_proxy_authorization != 1)
 		return;
-	if (identity_claim(&c->caller, c->worker->sandboxes, &c->request, &s, NULL) == 0)
+	if (identity_claim(&c->caller, c->worker->sandboxes, &c->request, &s, &is_new, NULL) == 0)
 		belong(c, s);
 	else
 		sandbox_unref(s);
 }
 
+/* A token that is not known here may have been made elsewhere a moment ago. How far that is known,
+ * before it is looked up: what is answered meanwhile is in the table. */
+static enum state_answer answer_of(const struct client *c)
+{
+	if (!c->worker->state)
+		return STATE_KNOWN; /* there is no elsewhere */
+	return c->asked ? state_answer(c->worker->state, c->asked) : STATE_PENDING;
+}
+
 int client_identify(struct client *c, uint64_t *ret_hold_ms, struct err *e)
 {
 	struct sandbox *s = NULL;
-	int rc = identity_claim(&c->caller, c->worker->sandboxes, &c->request, &s, e);
+	enum state_answer known = answer_of(c);
+	bool is_new = false;
+	int rc = identity_claim(&c->caller, c->worker->sandboxes, &c->request, &s, &is_new, e);
 
 	*ret_hold_ms = 0;
 	if (rc == 0 || s)
 		belong(c, s);
+	if (rc < 0 && is_new && known == STATE_PENDING) {
+		if (!c->asked)
+			c->asked = state_ask(c->worker->state);
+		return 1;
+	}
+	c->asked = 0;
+	if (rc < 0 && is_new && known == STATE_UNKNOWN)
+		return err_reason(e, REASON_STATE_UNAVAILABLE,
+				  "the token is not known here, and the shared state is out of "
+				  "reach (try again later)");
 	if (rc < 0 && e->reason == REASON_TOKEN_INVALID && too_many(c->worker, &c->peer)) {
 		*ret_hold_ms = LIMIT_MS_TOKEN_HELD;
 		(void)err_reason(e, REASON_RATE_LIMITED, "too many wrong tokens from this address");
 	}
 	return rc;
+}
+
+void client_token_look(struct worker *w)
+{
+	struct client *c = TAILQ_FIRST(&w->askers);
+
+	/* Each is driven once: those that still wait go to the end. */
+	for (const struct client *last = TAILQ_LAST(&w->askers, client_askers); c;) {
+		struct client *next = c == last ? NULL : TAILQ_NEXT(c, asker);
+
+		if (state_answer(w->state, c->asked) != STATE_PENDING)
+			client_drive(c);
+		c = next;
+	}
 }
 
 void client_token_leave(struct client *c)
@@ -105,6 +141,7 @@ static bool is_leaving(const struct client *c)
 void client_token_sweep(struct worker *w)
 {
 	struct client *c = w->clients;
+	bool current = !w->sandboxes || sandboxes_are_current(w->sandboxes);
 
 	timer_stop(&w->token_timer);
 	while (c) {
@@ -112,7 +149,10 @@ void client_token_sweep(struct worker *w)
 		struct sandbox *s = is_leaving(c) ? NULL : c->caller.sandbox;
 		enum reason why = s ? sandbox_end(s) : REASON_NONE;
 
-		if (why != REASON_NONE)
+		if (s && why == REASON_NONE && !current)
+			client_close(c, REASON_STATE_UNAVAILABLE,
+				     "the tokens' shared state is out of reach for too long");
+		else if (why != REASON_NONE)
 			client_close(c, why, sandbox_end_text(why));
 		else if (s)
 			look_within(w, sandbox_left_us(s));

@@ -16,6 +16,7 @@
 #include "logging/writer.h"
 #include "proxy/net/datagrams.h"
 #include "proxy/net/name_map.h"
+#include "proxy/session/shared.h"
 #include "proxy/session/worker.h"
 
 #define TAKE_UP_LOOKS 5000
@@ -29,6 +30,7 @@ struct engine {
 	struct entrance *entrances;
 	struct worker **workers;
 	struct sandboxes *sandboxes;
+	struct shared *shared; /* NULL: they are this process's own */
 	struct worker_socket
 		*sockets;	     /* workers_n rows of sockets_n, until the workers take them */
 	uint16_t *ports;	     /* one an entrance, as the rest */
@@ -136,6 +138,26 @@ static void record_ended(void *arg, const struct sandbox *s)
 	log_info("sandbox %s (%s): %s", sandbox_name(s), sandbox_id(s),
 		 sandbox_end_text(sandbox_end(s)));
 	(void)write_sandbox(g, s, STR_NONE);
+}
+
+int engine_add_sandbox(struct engine *g, const struct sandbox_options *o, char *token,
+		       struct sandbox **ret, struct err *e)
+{
+	return g->shared ? shared_add(g->shared, o, token, ret, e)
+			 : sandboxes_add(g->sandboxes, o, token, ret, e);
+}
+
+int engine_revoke_sandbox(struct engine *g, struct str id_or_name, struct sandbox **ret,
+			  struct err *e)
+{
+	return g->shared ? shared_revoke(g->shared, id_or_name, ret, e)
+			 : sandboxes_revoke(g->sandboxes, id_or_name, ret, e);
+}
+
+void engine_refresh_sandboxes(struct engine *g)
+{
+	if (g->shared)
+		(void)!state_sync(shared_state(g->shared), NULL);
 }
 
 void engine_look(struct engine *g)
@@ -361,6 +383,7 @@ static int make_workers(struct engine *g, struct err *e)
 			.writer = g->writer,
 			.snapshot = g->snapshot,
 			.sandboxes = g->sandboxes,
+			.state = g->shared ? shared_state(g->shared) : NULL,
 			.sockets = row,
 			.sockets_n = g->sockets_n,
 			.leaves_fd = keeper_leaves_fd(g->keeper, n),
@@ -403,6 +426,14 @@ static void raise_descriptors(void)
 	}
 }
 
+/* Of a daemon: a run has no tokens. */
+static int open_shared(struct engine *g, const struct engine_options *o, struct err *e)
+{
+	if (!o->config->state || o->sockets_n > 0)
+		return 0;
+	return shared_new(g->snapshot, g->sandboxes, &g->shared, e);
+}
+
 int engine_new(const struct engine_options *o, struct engine **ret, struct err *e)
 {
 	struct engine *g = calloc(1, sizeof(*g));
@@ -428,7 +459,7 @@ int engine_new(const struct engine_options *o, struct engine **ret, struct err *
 	    keeper_give_key(g->keeper, g->signer, e) < 0 ||
 	    log_writer_open(log_to_of(g, o->config), log_wait_of(o->config), &g->writer, e) < 0 ||
 	    log_port_new(g->writer, &g->log, e) < 0 || open_entrances(g, o, e) < 0 ||
-	    make_workers(g, e) < 0) {
+	    open_shared(g, o, e) < 0 || make_workers(g, e) < 0) {
 		engine_free(g);
 		return -1;
 	}
@@ -475,7 +506,7 @@ int engine_start(struct engine *g, struct err *e)
 		}
 	g->started = true;
 	g->started_us = clock_us();
-	return 0;
+	return g->shared ? shared_start(g->shared, g->workers, g->workers_n, e) : 0;
 }
 
 uint16_t engine_port(const struct engine *g, size_t i)
@@ -498,6 +529,15 @@ static bool same_listener(const struct config_listener *a, const struct config_l
 	return ipaddr_eq(&a->addr, &b->addr) && a->port == b->port;
 }
 
+/* Its credential may change. */
+static bool same_state(const struct config_state *a, const struct config_state *b)
+{
+	if (!a || !b)
+		return a == b;
+	return strcmp(a->text, b->text) == 0 && strcmp(a->prefix, b->prefix) == 0 &&
+	       !a->credential == !b->credential && a->grace_ms == b->grace_ms;
+}
+
 static int check_reload(const struct config *old, const struct config *c, struct err *e)
 {
 	bool same = old->listeners_n == c->listeners_n;
@@ -510,6 +550,8 @@ static int check_reload(const struct config *old, const struct config *c, struct
 	if (!old->admin_path != !c->admin_path ||
 	    (old->admin_path && strcmp(old->admin_path, c->admin_path) != 0))
 		return err_set(e, "%s: `admin` has changed (restart stile)", c->file);
+	if (!same_state(old->state, c->state))
+		return err_set(e, "%s: `state` has changed (restart stile)", c->file);
 	if (old->limits.workers != c->limits.workers)
 		return err_set(e, "%s: `limits: workers` has changed (restart stile)", c->file);
 	return 0;
@@ -583,6 +625,8 @@ int engine_reload(struct engine *g, struct config *c, struct err *e)
 	credential_store_carry(fresh->credentials, g->snapshot->credentials);
 	snapshot_unref(g->snapshot);
 	g->snapshot = fresh;
+	if (g->shared)
+		shared_set_snapshot(g->shared, fresh);
 	for (size_t n = 0; n < g->workers_n; n++)
 		worker_set_snapshot(g->workers[n], fresh);
 	wait_for_workers(g, fresh);
@@ -620,7 +664,13 @@ void engine_measure(const struct engine *g, struct engine_measures *ret)
 		.log_to = log_to_of(g, g->snapshot->config),
 		.draining = g->draining,
 		.workers = g->workers_n,
+		.tokens_served = sandboxes_are_current(g->sandboxes),
 	};
+	if (g->shared) {
+		ret->state_at = g->snapshot->config->state->text;
+		ret->state_up = state_is_up(shared_state(g->shared), ret->state_why,
+					    sizeof(ret->state_why));
+	}
 	for (size_t n = 0; n < g->workers_n; n++) {
 		ret->connections += worker_connections(g->workers[n]);
 		ret->requests += worker_requests(g->workers[n]);
@@ -662,6 +712,7 @@ void engine_stop(struct engine *g, uint64_t drain_ms)
 	engine_drain(g, drain_ms);
 	for (size_t n = 0; n < g->workers_n; n++)
 		worker_join(g->workers[n]);
+	shared_stop(g->shared);
 	g->started = false;
 	(void)write_event(g, RECORD_PROXY_STOP, NULL, NULL);
 }
@@ -672,6 +723,7 @@ void engine_free(struct engine *g)
 		return;
 	engine_stop(g, 0);
 	remove_paths(g);
+	shared_stop(g->shared);
 	for (size_t n = 0; g->workers && n < g->workers_n; n++)
 		worker_free(g->workers[n]);
 	for (size_t i = 0; g->sockets && i < g->workers_n * g->sockets_n; i++)
@@ -685,6 +737,7 @@ void engine_free(struct engine *g)
 		listener_counts_unref(g->entrances[i].counts);
 		name_map_unref(g->entrances[i].names);
 	}
+	shared_free(g->shared);
 	sandboxes_free(g->sandboxes);
 	signer_free(g->signer);
 	snapshot_unref(g->snapshot);

@@ -68,6 +68,15 @@ struct sandbox;
 /* The record that user uid has made s, or ended it. -1: it cannot be written. */
 int engine_record_sandbox(struct engine *g, const struct sandbox *s, unsigned uid,
 			  struct err *e) ATTR_NODISCARD;
+struct sandbox_options;
+/* As sandboxes_add and sandboxes_revoke; with `state` at every stile that shares it. -1 of the
+ * second with *ret: it has ended here at least. */
+int engine_add_sandbox(struct engine *g, const struct sandbox_options *o, char *token,
+		       struct sandbox **ret, struct err *e) ATTR_NODISCARD;
+int engine_revoke_sandbox(struct engine *g, struct str id_or_name, struct sandbox **ret,
+			  struct err *e) ATTR_NODISCARD;
+/* Asks the shared state for what is new there, so far as it is in reach. */
+void engine_refresh_sandboxes(struct engine *g);
 /* Writes the records of tokens that have ended by themselves. Of the main thread, every 500 ms. */
 void engine_look(struct engine *g);
 struct sandboxes *engine_sandboxes(struct engine *g); /* borrowed */
@@ -82,6 +91,10 @@ struct engine_measures {
 	int64_t up_us;
 	size_t workers, connections, requests; /* the last two: open now */
 	bool log_available;
+	const char *state_at; /* NULL: none is shared */
+	bool state_up;	      /* in reach; without, what is known holds for a while: */
+	bool tokens_served;
+	char state_why[256];
 	bool draining;
 };
 void engine_measure(const struct engine *g, struct engine_measures *ret);

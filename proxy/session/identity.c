@@ -26,14 +26,19 @@ struct identity identity_of(const struct caller *c, const struct snapshot *s)
 }
 
 /* A reference, or NULL: no token of this entrance. */
-static struct sandbox *find(const struct caller *c, struct sandboxes *all, struct str field)
+static struct sandbox *find(const struct caller *c, struct sandboxes *all, struct str field,
+			    bool *ret_new)
 {
 	char token[SANDBOX_TOKEN_LEN];
 	struct sandbox *s = NULL;
 	size_t n = 0;
 
-	if (all && token_field_read(field, token, sizeof(token), &n) == 0)
-		s = sandboxes_find(all, str_from(token, n));
+	if (all && token_field_read(field, token, sizeof(token), &n) == 0) {
+		struct str t = str_from(token, n);
+
+		s = sandboxes_find(all, t);
+		*ret_new = !s && n == SANDBOX_TOKEN_LEN && str_starts(t, STR(SANDBOX_TOKEN_PREFIX));
+	}
 	OPENSSL_cleanse(token, sizeof(token));
 	if (s && !str_eq(str_from_c(sandbox_listener(s)), str_from_c(c->entrance->name))) {
 		sandbox_unref(s);
@@ -53,19 +58,23 @@ static int claim_nothing(const struct caller *c, struct err *e)
 }
 
 int identity_claim(const struct caller *c, struct sandboxes *all, const struct request *q,
-		   struct sandbox **ret, struct err *e)
+		   struct sandbox **ret, bool *ret_new, struct err *e)
 {
 	struct sandbox *s;
 	enum reason end;
 
 	*ret = NULL;
+	*ret_new = false;
 	if (c->entrance->tokens == CONFIG_TOKENS_NONE)
 		return 0;
 	if (q->n_proxy_authorization == 0)
 		return claim_nothing(c, e);
 	if (q->n_proxy_authorization > 1)
 		return err_reason(e, REASON_TOKEN_INVALID, "more than one Proxy-Authorization");
-	s = find(c, all, q->proxy_authorization);
+	if (all && !sandboxes_are_current(all))
+		return err_reason(e, REASON_STATE_UNAVAILABLE,
+				  "the tokens' shared state is out of reach (try again later)");
+	s = find(c, all, q->proxy_authorization, ret_new);
 	if (!s)
 		return err_reason(e, REASON_TOKEN_INVALID, "that is no token of this listener");
 	if (c->claimed && s != c->sandbox) {

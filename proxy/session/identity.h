@@ -21,9 +21,10 @@ struct identity identity_of(const struct caller *c, const struct snapshot *s);
 
 /* Who asks with q, at the proxy port itself, on a connection that c speaks of? *ret: a reference;
  * NULL: the entrance. -1: the request is refused, with token_required, token_invalid,
- * token_expired or token_revoked; *ret may be set all the same, to name who it was in the record.
- * A connection is one sandbox's for its whole life. `all`: NULL where no entrance takes tokens. */
+ * token_expired, token_revoked or state_unavailable; *ret may be set all the same, to name who it
+ * was in the record. *ret_new: it is a token that nobody has heard of. A connection is one
+ * sandbox's for its whole life. `all`: NULL where no entrance takes tokens. */
 int identity_claim(const struct caller *c, struct sandboxes *all, const struct request *q,
-		   struct sandbox **ret, struct err *e) ATTR_NODISCARD;
+		   struct sandbox **ret, bool *ret_new, struct err *e) ATTR_NODISCARD;
 
 #endif

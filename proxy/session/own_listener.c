@@ -130,3 +130,23 @@ bool is_own_listener(const struct worker *w, const struct ipaddr *a, uint16_t po
 	}
 	return false;
 }
+
+bool is_shared_state(const struct worker *w, const struct ipaddr *a, uint16_t port,
+		     const struct ipaddr *own, size_t own_n)
+{
+	struct ipaddr at[LIMIT_STATE_ADDRESSES], v4 = *a;
+	size_t n = 0;
+	bool here;
+
+	if (!w->state || port != state_port(w->state))
+		return false;
+	if (!state_addresses(w->state, at, &n))
+		return true;
+	(void)ipaddr_embedded_v4(a, 0, &v4);
+	here = is_here(a, own, own_n) || is_here(&v4, own, own_n);
+	for (size_t i = 0; i < n; i++)
+		if (ipaddr_eq(&at[i], a) || ipaddr_eq(&at[i], &v4) ||
+		    (here && is_here(&at[i], own, own_n)))
+			return true;
+	return false;
+}

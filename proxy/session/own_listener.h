@@ -17,4 +17,9 @@ bool is_own_listener(const struct worker *w, const struct ipaddr *a, uint16_t po
  * that is dialled here arrives. A kernel that cannot tell (before 5.14) says yes. */
 bool is_in_our_network(int fd);
 
+/* Is it the state that stiles share? Who can write there makes tokens, so no rule opens it. While
+ * its name has not been found yet, everything at its port is. */
+bool is_shared_state(const struct worker *w, const struct ipaddr *a, uint16_t port,
+		     const struct ipaddr *own, size_t own_n);
+
 #endif

@@ -52,6 +52,10 @@ static int judge_one(struct route *r, const struct ipaddr *a, const struct ipadd
 	if (is_own_listener(r->worker, a, r->port, own, own_n))
 		return err_reason(e, REASON_ADDRESS_DENIED,
 				  "port %u there is stile itself (no rule opens that)", r->port);
+	if (is_shared_state(r->worker, a, r->port, own, own_n))
+		return err_reason(e, REASON_ADDRESS_DENIED,
+				  "port %u there is the shared state of stile (no rule opens that)",
+				  r->port);
 	return 0;
 }
 

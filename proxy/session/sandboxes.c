@@ -20,7 +20,7 @@
 #include "logging/limits.h"
 
 #define TOKEN_BYTES  32
-#define DIGEST_BYTES 32
+#define DIGEST_BYTES STATE_DIGEST_BYTES
 #define CHAINS	     4096 /* a power of two */
 
 struct sandbox {
@@ -30,6 +30,7 @@ struct sandbox {
 	char *policy, *listener;
 	/* plain */
 	unsigned char digest[DIGEST_BYTES];
+	unsigned pass; /* under the lock: of the mirror's last reading that had it */
 	char name[SANDBOX_NAME_MAX];
 	char key[1 + SANDBOX_ID_LEN + 1]; /* "@" and the id: no listener may be called so */
 	int64_t created_us, ends_us;	  /* since 1970 */
@@ -48,8 +49,11 @@ struct sandboxes {
 	LIST_HEAD(, sandbox) chains[CHAINS];
 	/* plain */
 	pthread_mutex_t lock;
-	size_t n;	     /* with those that have ended */
-	int64_t next_end_us; /* CLOCK_BOOTTIME: none that was not told of ends before */
+	size_t n; /* with those that have ended */
+	bool shared;
+	unsigned pass;
+	_Atomic int64_t good_until_us; /* a mirror: CLOCK_BOOTTIME */
+	int64_t next_end_us;	       /* CLOCK_BOOTTIME: none that was not told of ends before */
 };
 
 static int64_t clock_us(clockid_t which)
@@ -206,19 +210,6 @@ static int hash(const struct sandboxes *all, struct str token, unsigned char ret
 	return EVP_Digest(token.p, token.n, ret, NULL, all->sha256, NULL) == 1 ? 0 : -1;
 }
 
-/* Letters, digits, dot, underscore, hyphen, as a listener's name: it stands in the log. */
-static bool is_name(struct str s)
-{
-	for (size_t i = 0; i < s.n; i++) {
-		char c = s.p[i];
-
-		if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-		      c == '.' || c == '_' || c == '-'))
-			return false;
-	}
-	return s.n > 0 && s.n < SANDBOX_NAME_MAX;
-}
-
 /* Without padding (RFC 4648 section 5): it stands in a URL as it is. */
 static void write_token(const unsigned char raw[TOKEN_BYTES], char out[SANDBOX_TOKEN_LEN + 1])
 {
@@ -238,33 +229,28 @@ static void write_token(const unsigned char raw[TOKEN_BYTES], char out[SANDBOX_T
 	out[at] = '\0';
 }
 
-static struct sandbox *make(const struct sandbox_options *o, struct err *e)
+/* The id is of the digest: it is the same at whoever shares it, and nobody but who made a token
+ * could choose it to be another one's. */
+static struct sandbox *make(const struct state_record *r)
 {
 	struct sandbox *s = calloc(1, sizeof(*s));
-	unsigned char id[SANDBOX_ID_LEN / 2];
-	int64_t ttl_us = (int64_t)o->ttl_ms * 1000;
+	char hex[STATE_DIGEST_HEX + 1];
 
-	if (!s || RAND_bytes(id, sizeof(id)) != 1) {
-		free(s);
-		err_set(e, "no memory or no random bytes are to be had");
+	if (!s)
 		return NULL;
-	}
 	atomic_init(&s->refs, 1);
-	s->key[0] = '@';
-	for (size_t i = 0; i < sizeof(id); i++)
-		snprintf(s->key + 1 + 2 * i, 3, "%02x", id[i]);
-	if (o->name.n > 0)
-		memcpy(s->name, o->name.p, o->name.n);
-	else
-		snprintf(s->name, sizeof(s->name), "sandbox-%.8s", sandbox_id(s));
-	s->created_us = clock_us(CLOCK_REALTIME);
-	s->ends_us = s->created_us + ttl_us;
-	s->ends_boot_us = clock_us(CLOCK_BOOTTIME) + ttl_us;
-	s->policy = strdup(o->policy);
-	s->listener = strdup(o->listener);
+	state_digest_write(r->digest, hex);
+	(void)snprintf(s->key, sizeof(s->key), "@%.*s", SANDBOX_ID_LEN, hex);
+	memcpy(s->digest, r->digest, sizeof(s->digest));
+	memcpy(s->name, r->name, sizeof(s->name));
+	s->created_us = r->created_us;
+	s->ends_us = r->ends_us;
+	/* By this machine's clock, once. */
+	s->ends_boot_us = clock_us(CLOCK_BOOTTIME) + (r->ends_us - clock_us(CLOCK_REALTIME));
+	s->policy = strdup(r->policy);
+	s->listener = strdup(r->listener);
 	if (s->policy && s->listener)
 		return s;
-	err_set(e, "out of memory");
 	sandbox_unref(s);
 	return NULL;
 }
@@ -300,7 +286,7 @@ static struct sandbox *by_name(struct sandboxes *all, struct str name)
 
 static int check(const struct sandbox_options *o, struct err *e)
 {
-	if (o->name.n > 0 && !is_name(o->name))
+	if (o->name.n > 0 && !state_is_name(o->name))
 		return err_set(e,
 			       "a name has 1 to %d letters, digits, dots, underscores and hyphens",
 			       SANDBOX_NAME_MAX - 1);
@@ -310,7 +296,17 @@ static int check(const struct sandbox_options *o, struct err *e)
 	return 0;
 }
 
-/* Takes s over. */
+/* A reference of its own. Under the lock. */
+static void link_in(struct sandboxes *all, struct sandbox *s)
+{
+	(void)sandbox_ref(s); /* not within the macro, which repeats its argument */
+	TAILQ_INSERT_TAIL(&all->order, s, next);
+	LIST_INSERT_HEAD(&all->chains[chain_of(s->digest)], s, chained);
+	all->n++;
+	if (s->ends_boot_us < all->next_end_us)
+		all->next_end_us = s->ends_boot_us;
+}
+
 static int insert(struct sandboxes *all, struct sandbox *s, struct err *e)
 {
 	int rc = 0;
@@ -323,39 +319,65 @@ static int insert(struct sandboxes *all, struct sandbox *s, struct err *e)
 	else if (all->n >= LIMIT_SANDBOXES)
 		rc = err_set(e, "%d sandboxes live, which is the limit (revoke some)",
 			     LIMIT_SANDBOXES);
-	if (rc == 0) {
-		(void)sandbox_ref(s); /* not within the macro, which repeats its argument */
-		TAILQ_INSERT_TAIL(&all->order, s, next);
-		LIST_INSERT_HEAD(&all->chains[chain_of(s->digest)], s, chained);
-		all->n++;
-		if (s->ends_boot_us < all->next_end_us)
-			all->next_end_us = s->ends_boot_us;
-	}
+	if (rc == 0)
+		link_in(all, s);
 	pthread_mutex_unlock(&all->lock);
+	return rc;
+}
+
+static int put_name(char out[STATE_NAME_MAX], struct str s, struct err *e)
+{
+	if (!state_is_name(s))
+		return err_set(e, "`%.*s` is no name", STR_FMT(s));
+	memcpy(out, s.p, s.n);
+	out[s.n] = '\0';
+	return 0;
+}
+
+int sandboxes_draft(const struct sandboxes *all, const struct sandbox_options *o,
+		    char token[SANDBOX_TOKEN_LEN + 1], struct state_record *ret, struct err *e)
+{
+	struct state_record r = {.created_us = clock_us(CLOCK_REALTIME)};
+	unsigned char raw[TOKEN_BYTES];
+	char hex[STATE_DIGEST_HEX + 1], made_up[32];
+	int rc;
+
+	if (check(o, e) < 0)
+		return -1;
+	if (RAND_priv_bytes(raw, sizeof(raw)) != 1)
+		return err_set(e, "no random bytes are to be had");
+	write_token(raw, token);
+	OPENSSL_cleanse(raw, sizeof(raw));
+	rc = hash(all, str_from(token, SANDBOX_TOKEN_LEN), r.digest);
+	if (rc < 0) {
+		err_set(e, "SHA-256 is not to be had");
+	} else {
+		r.ends_us = r.created_us + (int64_t)o->ttl_ms * 1000;
+		state_digest_write(r.digest, hex);
+		(void)snprintf(made_up, sizeof(made_up), "sandbox-%.12s", hex);
+		if (put_name(r.name, o->name.n > 0 ? o->name : str_from_c(made_up), e) < 0 ||
+		    put_name(r.policy, str_from_c(o->policy), e) < 0 ||
+		    put_name(r.listener, str_from_c(o->listener), e) < 0)
+			rc = -1;
+	}
+	if (rc < 0)
+		OPENSSL_cleanse(token, SANDBOX_TOKEN_LEN + 1);
+	else
+		*ret = r;
 	return rc;
 }
 
 int sandboxes_add(struct sandboxes *all, const struct sandbox_options *o,
 		  char token[SANDBOX_TOKEN_LEN + 1], struct sandbox **ret, struct err *e)
 {
-	unsigned char raw[TOKEN_BYTES];
+	struct state_record r;
 	struct sandbox *s;
-	int rc = -1;
+	int rc;
 
-	if (check(o, e) < 0)
+	if (sandboxes_draft(all, o, token, &r, e) < 0)
 		return -1;
-	s = make(o, e);
-	if (!s)
-		return -1;
-	if (RAND_priv_bytes(raw, sizeof(raw)) != 1) {
-		err_set(e, "no random bytes are to be had");
-		goto out;
-	}
-	write_token(raw, token);
-	rc = hash(all, str_from(token, SANDBOX_TOKEN_LEN), s->digest);
-	rc = rc == 0 ? insert(all, s, e) : err_set(e, "SHA-256 is not to be had");
-out:
-	OPENSSL_cleanse(raw, sizeof(raw));
+	s = make(&r);
+	rc = s ? insert(all, s, e) : err_set(e, "out of memory");
 	if (rc < 0) {
 		OPENSSL_cleanse(token, SANDBOX_TOKEN_LEN + 1);
 		sandbox_unref(s);
@@ -365,37 +387,60 @@ out:
 	return 0;
 }
 
+/* Under the lock. */
+static struct sandbox *by_digest(struct sandboxes *all, const unsigned char digest[DIGEST_BYTES])
+{
+	struct sandbox *s, *found = NULL;
+
+	LIST_FOREACH(s, &all->chains[chain_of(digest)], chained)
+	if (CRYPTO_memcmp(s->digest, digest, DIGEST_BYTES) == 0)
+		found = s;
+	return found;
+}
+
 struct sandbox *sandboxes_find(struct sandboxes *all, struct str token)
 {
 	unsigned char digest[DIGEST_BYTES];
-	struct sandbox *s, *found = NULL;
+	struct sandbox *found;
 
 	if (token.n != SANDBOX_TOKEN_LEN || hash(all, token, digest) < 0)
 		return NULL;
 	pthread_mutex_lock(&all->lock);
-	LIST_FOREACH(s, &all->chains[chain_of(digest)], chained)
-	if (CRYPTO_memcmp(s->digest, digest, sizeof(digest)) == 0)
-		found = s;
+	found = by_digest(all, digest);
 	if (found)
 		sandbox_ref(found);
 	pthread_mutex_unlock(&all->lock);
 	return found;
 }
 
+/* The living one of that id, or else of that name. Under the lock. */
+static struct sandbox *by_id_or_name(struct sandboxes *all, struct str id_or_name)
+{
+	struct sandbox *s;
+
+	TAILQ_FOREACH(s, &all->order, next)
+	if (str_eq(id_or_name, str_from_c(sandbox_id(s))) && sandbox_end(s) == REASON_NONE)
+		return s;
+	return by_name(all, id_or_name);
+}
+
+/* Under the lock. */
+static void end(struct sandbox *s)
+{
+	int64_t now = clock_us(CLOCK_BOOTTIME);
+
+	atomic_store_explicit(&s->revoked_boot_us, now ? now : 1, memory_order_release);
+}
+
 int sandboxes_revoke(struct sandboxes *all, struct str id_or_name, struct sandbox **ret,
 		     struct err *e)
 {
-	int64_t now = clock_us(CLOCK_BOOTTIME);
 	struct sandbox *s;
 
 	pthread_mutex_lock(&all->lock);
-	TAILQ_FOREACH(s, &all->order, next)
-	if (str_eq(id_or_name, str_from_c(sandbox_id(s))) && sandbox_end(s) == REASON_NONE)
-		break;
-	if (!s)
-		s = by_name(all, id_or_name);
+	s = by_id_or_name(all, id_or_name);
 	if (s) {
-		atomic_store_explicit(&s->revoked_boot_us, now ? now : 1, memory_order_release);
+		end(s);
 		s->told = true;
 		*ret = sandbox_ref(s);
 	}
@@ -473,4 +518,149 @@ void sandboxes_each_ended(struct sandboxes *all, void (*fn)(void *arg, const str
 		sandbox_unref(v[i]);
 	}
 	free(v);
+}
+
+/* ---- as a mirror ---- */
+
+void sandboxes_share(struct sandboxes *all)
+{
+	all->shared = true;
+}
+
+void sandboxes_hold(struct sandboxes *all, int64_t until_us)
+{
+	atomic_store_explicit(&all->good_until_us, until_us, memory_order_release);
+}
+
+bool sandboxes_are_current(const struct sandboxes *all)
+{
+	return !all->shared ||
+	       clock_us(CLOCK_BOOTTIME) <
+		       atomic_load_explicit(&all->good_until_us, memory_order_acquire);
+}
+
+static bool same(const struct sandbox *s, const struct state_record *r)
+{
+	return strcmp(s->name, r->name) == 0 && strcmp(s->policy, r->policy) == 0 &&
+	       strcmp(s->listener, r->listener) == 0 && s->created_us == r->created_us &&
+	       s->ends_us == r->ends_us;
+}
+
+/* Under the lock. True: it lived until now. */
+static bool end_quietly(struct sandboxes *all, struct sandbox *s)
+{
+	if (sandbox_end(s) != REASON_NONE)
+		return false;
+	end(s);
+	all->next_end_us = 0; /* to be told of */
+	return true;
+}
+
+/* Under the lock. */
+static int put_new(struct sandboxes *all, const struct state_record *r, struct err *e)
+{
+	struct sandbox *s;
+
+	/* Twice as many: here those that have ended stay for a while, and while all is read anew it
+	 * is not known yet which. */
+	if (all->n >= 2 * LIMIT_SANDBOXES)
+		prune(all);
+	if (all->n >= 2 * LIMIT_SANDBOXES)
+		return err_set(e, "there are more than %d", 2 * LIMIT_SANDBOXES);
+	s = make(r);
+	if (!s)
+		return err_set(e, "out of memory");
+	s->pass = all->pass;
+	if (r->revoked)
+		end(s);
+	/* It never lived here, so that its end is nobody's news. */
+	s->told = sandbox_end(s) != REASON_NONE;
+	link_in(all, s);
+	sandbox_unref(s);
+	return 0;
+}
+
+int sandboxes_put(struct sandboxes *all, const struct state_record *r, bool *ret_ended,
+		  struct err *e)
+{
+	struct sandbox *s;
+	int rc = 0;
+
+	*ret_ended = false;
+	pthread_mutex_lock(&all->lock);
+	s = by_digest(all, r->digest);
+	if (!s) {
+		rc = put_new(all, r, e);
+	} else {
+		s->pass = all->pass;
+		if (r->revoked || !same(s, r))
+			*ret_ended = end_quietly(all, s);
+	}
+	pthread_mutex_unlock(&all->lock);
+	return rc;
+}
+
+bool sandboxes_gone(struct sandboxes *all, const unsigned char digest[STATE_DIGEST_BYTES])
+{
+	struct sandbox *s;
+	bool ended;
+
+	pthread_mutex_lock(&all->lock);
+	s = by_digest(all, digest);
+	ended = s && end_quietly(all, s);
+	pthread_mutex_unlock(&all->lock);
+	return ended;
+}
+
+void sandboxes_begin(struct sandboxes *all)
+{
+	pthread_mutex_lock(&all->lock);
+	all->pass++;
+	pthread_mutex_unlock(&all->lock);
+}
+
+bool sandboxes_whole(struct sandboxes *all)
+{
+	struct sandbox *s;
+	bool ended = false;
+
+	pthread_mutex_lock(&all->lock);
+	TAILQ_FOREACH(s, &all->order, next)
+	if (s->pass != all->pass)
+		ended |= end_quietly(all, s);
+	pthread_mutex_unlock(&all->lock);
+	return ended;
+}
+
+int sandboxes_record(struct sandboxes *all, struct str id_or_name, struct state_record *ret,
+		     struct err *e)
+{
+	struct sandbox *s;
+
+	pthread_mutex_lock(&all->lock);
+	s = by_id_or_name(all, id_or_name);
+	if (s) {
+		*ret = (struct state_record){.created_us = s->created_us, .ends_us = s->ends_us};
+		memcpy(ret->digest, s->digest, sizeof(ret->digest));
+		memcpy(ret->name, s->name, sizeof(ret->name));
+		(void)snprintf(ret->policy, sizeof(ret->policy), "%s", s->policy);
+		(void)snprintf(ret->listener, sizeof(ret->listener), "%s", s->listener);
+	}
+	pthread_mutex_unlock(&all->lock);
+	return s ? 0 : err_set(e, "no living sandbox has that name or id");
+}
+
+struct sandbox *sandboxes_by_digest(struct sandboxes *all,
+				    const unsigned char digest[STATE_DIGEST_BYTES], bool tell)
+{
+	struct sandbox *s;
+
+	pthread_mutex_lock(&all->lock);
+	s = by_digest(all, digest);
+	if (s) {
+		sandbox_ref(s);
+		s->told |= tell;
+	}
+	pthread_mutex_unlock(&all->lock);
+	return s;
 }

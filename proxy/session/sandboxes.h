@@ -1,10 +1,10 @@
 /*
  * The sandboxes that are told apart by a token: made, looked up, listed, revoked. A token is 256
- * random bits, shown once, and of it nothing but its SHA-256 is kept. Who asks and who serves sees
- * this interface alone, so that another place to keep them can stand behind it.
+ * random bits, shown once, and of it nothing but its SHA-256 is kept.
  *
- * Here: in memory, gone with the process. Safe for threads: the one lock of session/, held for a
- * look-up or a walk over all, never over a system call or somebody else's code.
+ * In memory, gone with the process; or a mirror of what several stiles share (shared.h), which is
+ * good for as long as it is known to be current. Safe for threads: the one lock of session/, held
+ * for a look-up or a walk over all, never over a system call or somebody else's code.
  */
 #ifndef STILE_PROXY_SESSION_SANDBOXES_H
 #define STILE_PROXY_SESSION_SANDBOXES_H
@@ -14,6 +14,7 @@
 
 #include "logging/err.h"
 #include "logging/str.h"
+#include "proxy/state/record.h"
 
 #define SANDBOX_NAME_MAX     65
 #define SANDBOX_ID_LEN	     16
@@ -41,6 +42,10 @@ struct sandbox_options {
 int sandboxes_add(struct sandboxes *all, const struct sandbox_options *o,
 		  char token[SANDBOX_TOKEN_LEN + 1], struct sandbox **ret,
 		  struct err *e) ATTR_NODISCARD;
+/* A token, and what is kept of it, by whom ever; nothing is added here. */
+int sandboxes_draft(const struct sandboxes *all, const struct sandbox_options *o,
+		    char token[SANDBOX_TOKEN_LEN + 1], struct state_record *ret,
+		    struct err *e) ATTR_NODISCARD;
 /* A reference to the one of this token, which may have ended (sandbox_end); NULL: none. The time
  * that it takes says nothing of any token: they are found by their hash. */
 struct sandbox *sandboxes_find(struct sandboxes *all, struct str token);
@@ -57,6 +62,30 @@ size_t sandboxes_n(struct sandboxes *all); /* living ones */
  * there are none. */
 void sandboxes_each_ended(struct sandboxes *all, void (*fn)(void *arg, const struct sandbox *s),
 			  void *arg);
+
+/* ---- as a mirror ---- */
+
+/* At its birth: what is here is good until sandboxes_hold says otherwise, and not yet at all. */
+void sandboxes_share(struct sandboxes *all);
+/* CLOCK_BOOTTIME, in microseconds. */
+void sandboxes_hold(struct sandboxes *all, int64_t until_us);
+/* May anything be served by it? Always, where it is no mirror. */
+bool sandboxes_are_current(const struct sandboxes *all);
+/* Makes r one of them, or ends it if it has been revoked. One that is here and differs is ended;
+ * one that has ended here never lives again. True: something has ended. -1: there is no room. */
+int sandboxes_put(struct sandboxes *all, const struct state_record *r, bool *ret_ended,
+		  struct err *e) ATTR_NODISCARD;
+/* Ends the one of that digest, if it is here. True: it lived. */
+bool sandboxes_gone(struct sandboxes *all, const unsigned char digest[STATE_DIGEST_BYTES]);
+/* Between the two, all that lives is put; what was not has ended. True: something has. */
+void sandboxes_begin(struct sandboxes *all);
+bool sandboxes_whole(struct sandboxes *all);
+/* The living one of that id or name, as it is kept. -1: there is none. */
+int sandboxes_record(struct sandboxes *all, struct str id_or_name, struct state_record *ret,
+		     struct err *e) ATTR_NODISCARD;
+/* A reference to the one of that digest; NULL: none. tell: its end is the caller's to tell of. */
+struct sandbox *sandboxes_by_digest(struct sandboxes *all,
+				    const unsigned char digest[STATE_DIGEST_BYTES], bool tell);
 
 /* ---- one of them ---- */
 

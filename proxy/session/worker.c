@@ -206,6 +206,7 @@ static void stop_listening(struct worker *w)
 static void on_drain_timer(void *arg);
 static void on_retired(void *arg);
 static void sweep(void *arg);
+static void look(void *arg);
 
 static int make_parts(struct worker *w, const struct worker_options *o, struct err *e)
 {
@@ -243,12 +244,15 @@ int worker_new(const struct worker_options *o, struct worker **ret, struct err *
 		return err_set(e, "out of memory");
 	w->signer = o->signer;
 	w->sandboxes = o->sandboxes;
+	w->state = o->state;
+	TAILQ_INIT(&w->askers);
 	w->index = o->index;
 	w->snapshot = snapshot_ref(o->snapshot);
 	TAILQ_INIT(&w->tasks);
 	w->take_up = (struct letter){.fn = take_up, .arg = w};
 	w->drain = (struct letter){.fn = drain, .arg = w};
 	w->sweep = (struct letter){.fn = sweep, .arg = w};
+	w->look = (struct letter){.fn = look, .arg = w};
 	if (make_parts(w, o, e) < 0) {
 		worker_free(w);
 		return -1;
@@ -448,6 +452,16 @@ static void sweep(void *arg)
 	/* So that who asked may rely on it that their records are under way, too. */
 	log_port_flush(w->log);
 	__atomic_store_n(&w->sweep_done, asked, __ATOMIC_RELEASE);
+}
+
+static void look(void *arg)
+{
+	client_token_look(arg);
+}
+
+void worker_look_again(struct worker *w)
+{
+	loop_post(w->loop, &w->look);
 }
 
 unsigned worker_sweep_tokens(struct worker *w)

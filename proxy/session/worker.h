@@ -20,6 +20,7 @@
 #include "proxy/session/sandboxes.h"
 #include "proxy/session/share.h"
 #include "proxy/session/snapshot.h"
+#include "proxy/state/state.h"
 
 #define ORIGIN_CHAINS 512 /* a power of two */
 
@@ -117,10 +118,12 @@ struct worker {
 	struct origin_h2 *origins; /* HTTP/2 connections to origins, newest first */
 	struct origin_h2 *origins_by[ORIGIN_CHAINS]; /* the same by share_hash of their key */
 	struct log_waiter *waiters, *last_waiter;    /* oldest first */
+	TAILQ_HEAD(client_askers, client) askers;    /* whose tokens are asked for (CLIENT_TOKEN) */
 	TAILQ_HEAD(, turn_task) tasks;		     /* oldest first */
 	/* borrowed from the engine */
 	struct signer *signer;
 	struct sandboxes *sandboxes; /* NULL: no entrance takes tokens */
+	struct state *state;	     /* NULL: these are this process's own */
 	/* plain */
 	struct token_guesses guesses[64];
 	size_t listeners_n;
@@ -132,7 +135,7 @@ struct worker {
 	bool draining;
 	bool ended;			 /* atomic */
 	const struct snapshot *taken_up; /* atomic; only compared */
-	struct letter take_up, drain, sweep;
+	struct letter take_up, drain, sweep, look;
 	unsigned sweep_asked, sweep_done; /* atomic: counted by the main thread; how far it got */
 	size_t exchanges_n;
 	uint64_t drain_ms; /* atomic: what worker_drain asked for last */
@@ -148,6 +151,7 @@ struct worker_options {
 	struct log_writer *writer;
 	struct snapshot *snapshot;
 	struct sandboxes *sandboxes;
+	struct state *state;		     /* or NULL */
 	const struct worker_socket *sockets; /* taken over on success */
 	size_t sockets_n;
 	int leaves_fd; /* see desk_new */
@@ -160,10 +164,12 @@ int worker_start(struct worker *w, struct err *e) ATTR_NODISCARD;
  * longer admits. */
 void worker_set_snapshot(struct worker *w, struct snapshot *s);
 bool worker_has_taken_up(const struct worker *w, const struct snapshot *s);
-/* From the main thread: what belongs to a token that has ended is closed; the result is what
+/* From any thread: what belongs to a token that has ended is closed; the result is what
  * worker_has_swept asks for, to know that it has been. */
 unsigned worker_sweep_tokens(struct worker *w);
 bool worker_has_swept(const struct worker *w, unsigned asked);
+/* From any thread: what was asked of the shared state has an answer. */
+void worker_look_again(struct worker *w);
 /* From any thread: how many connections and requests are open now. */
 size_t worker_connections(const struct worker *w);
 size_t worker_requests(const struct worker *w);

@@ -13,7 +13,7 @@ REPLAY_MAKE = $(MAKE) --no-print-directory BUILD=$(REPLAY_BUILD) OPT="$(ASAN)"
 REPLAY_NET := stream stream_tls stream_relay pool listener_counts pass_fd name_map dns_message datagrams
 REPLAY_OBJ  = $(patsubst tests/%.c,$(BUILD)/tests/%.o,$(filter-out tests/replay/replay.c \
               tests/replay/scenario.c,$(wildcard tests/replay/*.c)))
-REPLAY_LIBS = $(REPLAY_NET:%=$(BUILD)/proxy/net/%.o) $(BUILD)/libsession.a \
+REPLAY_LIBS = $(REPLAY_NET:%=$(BUILD)/proxy/net/%.o) $(BUILD)/libsession.a $(BUILD)/libstate.a \
               $(BUILD)/libkeeper.a $(BUILD)/libcredentials.a $(BUILD)/libhttp.a $(BUILD)/libcerts.a \
               $(BUILD)/libpolicy.a $(BUILD)/logging/port.o $(BUILD)/liblogging.a
 REPLAY_WRAP := malloc calloc realloc free strdup recv send sendmsg shutdown setsockopt close

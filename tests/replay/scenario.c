@@ -393,9 +393,9 @@ static void peer_sees(const struct step *s, struct peer *p)
 
 static void client_is(const struct step *s, const struct peer *p)
 {
-	static const char *const names[] = {"accepted", "idle",	  "head",   "exchange",
-					    "peek",	"leaf",	  "tls",    "h2",
-					    "tunnel",	"refuse", "linger", "closed"};
+	static const char *const names[] = {"accepted", "idle",	  "head",  "token", "exchange",
+					    "peek",	"leaf",	  "tls",   "h2",    "tunnel",
+					    "refuse",	"linger", "closed"};
 	_Static_assert(ARRAY_LEN(names) == CLIENT_CLOSED + 1, "a name for each state");
 	const char *state = "closed";
 	size_t i = rig.clients_n - 1 - (size_t)(p - rig.clients);

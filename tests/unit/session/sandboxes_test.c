@@ -238,6 +238,140 @@ static void test_ends_are_told_of(void **state)
 	sandbox_unref(last);
 }
 
+/* ---- as a mirror ---- */
+
+static struct state_record draft(const char *name, uint64_t ttl_ms)
+{
+	struct sandbox_options o = options(name, ttl_ms);
+	struct state_record r;
+
+	assert_int_equal(sandboxes_draft(all, &o, token, &r, NULL), 0);
+	return r;
+}
+
+static bool put(const struct state_record *r)
+{
+	bool ended = false;
+
+	assert_int_equal(sandboxes_put(all, r, &ended, NULL), 0);
+	return ended;
+}
+
+static enum reason end_of(const struct state_record *r)
+{
+	struct sandbox *s = sandboxes_by_digest(all, r->digest, false);
+	enum reason why;
+
+	assert_non_null(s);
+	why = sandbox_end(s);
+	sandbox_unref(s);
+	return why;
+}
+
+static void test_a_mirror_is_good_for_a_while(void **state)
+{
+	struct timespec t;
+
+	(void)state;
+	assert_true(sandboxes_are_current(all));
+	sandboxes_share(all);
+	assert_false(sandboxes_are_current(all));
+	clock_gettime(CLOCK_BOOTTIME, &t);
+	sandboxes_hold(all, (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000 + 300000);
+	assert_true(sandboxes_are_current(all));
+	usleep(310000);
+	assert_false(sandboxes_are_current(all));
+}
+
+static void test_a_mirror(void **state)
+{
+	struct state_record a, b, c, again;
+	struct sandbox *s;
+
+	(void)state;
+	sandboxes_share(all);
+	a = draft("a", 60000);
+	assert_null(sandboxes_find(all, str_from_c(token)));
+	assert_false(put(&a));
+	s = sandboxes_find(all, str_from_c(token));
+	assert_non_null(s);
+	assert_string_equal(sandbox_name(s), "a");
+	b = draft("b", 60000);
+	c = draft("c", 60000);
+	assert_false(put(&b));
+	assert_false(put(&c));
+	/* As it is kept. */
+	assert_int_equal(sandboxes_record(all, str_from_c(sandbox_id(s)), &again, NULL), 0);
+	assert_memory_equal(&again, &a, sizeof(a));
+	assert_int_equal(sandboxes_record(all, STR("d"), &again, NULL), -1);
+	sandbox_unref(s);
+
+	/* What a whole reading did not have has ended, and one that was put twice has not. */
+	sandboxes_begin(all);
+	assert_false(put(&a));
+	assert_false(put(&c));
+	assert_true(sandboxes_whole(all));
+	assert_int_equal(end_of(&a), REASON_NONE);
+	assert_int_equal(end_of(&b), REASON_TOKEN_REVOKED);
+	told("b token_revoked\n");
+	/* It never lives again. */
+	assert_false(put(&b));
+	assert_int_equal(end_of(&b), REASON_TOKEN_REVOKED);
+
+	/* One that is not what it was. */
+	(void)snprintf(c.policy, sizeof(c.policy), "other");
+	assert_true(put(&c));
+	assert_int_equal(end_of(&c), REASON_TOKEN_REVOKED);
+	told("c token_revoked\n");
+	a.revoked = true;
+	assert_true(put(&a));
+	assert_false(put(&a));
+	told("a token_revoked\n");
+	assert_int_equal(sandboxes_n(all), 0);
+}
+
+static void test_what_has_ended_elsewhere(void **state)
+{
+	struct state_record r = draft("r", 60000), past = draft("past", 60000),
+			    gone = draft("gone", 60000);
+
+	(void)state;
+	r.revoked = true;
+	assert_false(put(&r));
+	assert_int_equal(end_of(&r), REASON_TOKEN_REVOKED);
+	past.created_us -= 120000000;
+	past.ends_us -= 120000000;
+	assert_false(put(&past));
+	assert_int_equal(end_of(&past), REASON_TOKEN_EXPIRED);
+	/* It was no sandbox of this process, so that its end is no news. */
+	told("");
+	assert_false(put(&gone));
+	assert_true(sandboxes_gone(all, gone.digest));
+	assert_false(sandboxes_gone(all, gone.digest));
+	told("gone token_revoked\n");
+}
+
+static void test_room_of_a_mirror(void **state)
+{
+	struct state_record r = draft("r", 60000);
+	bool ended;
+
+	(void)state;
+	for (unsigned i = 0; i < 2 * LIMIT_SANDBOXES; i++) {
+		memcpy(r.digest, &i, sizeof(i));
+		assert_false(put(&r));
+	}
+	r.digest[9] ^= 1;
+	assert_int_equal(sandboxes_put(all, &r, &ended, NULL), -1);
+	r.digest[9] ^= 1;
+	r.revoked = true;
+	assert_true(put(&r));
+	told("r token_revoked\n");
+	r.revoked = false;
+	r.digest[9] ^= 1;
+	assert_false(put(&r));
+}
+
 static void test_room(void **state)
 {
 	struct sandbox *which = NULL, *last = NULL;
@@ -310,6 +444,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_ends_by_itself, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_listed, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_ends_are_told_of, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_a_mirror_is_good_for_a_while, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_a_mirror, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_what_has_ended_elsewhere, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_room_of_a_mirror, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_room, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_looked_up_while_it_ends, setup, teardown),
 	};
