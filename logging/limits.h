@@ -140,7 +140,7 @@
 /* Refused questions, a socket and worker; beyond, nothing is read for so long as it takes. */
 #define LIMIT_DNS_REFUSED	2000
 #define LIMIT_DNS_REFUSED_PER_S 500
-#define LIMIT_MS_DNS_CLIENT	10000 /* a connection without a whole question */
+#define LIMIT_MS_DNS_CLIENT	5000 /* a connection without a whole question */
 #define LIMIT_DATAGRAM_BYTES	2048
 #define LIMIT_DATAGRAM_BATCH	64 /* read in a turn */
 
@@ -263,6 +263,10 @@
 /* `stile run`: each of its folders in memory, of which there are five at most. */
 #define LIMIT_RUN_TMPFS_PERCENT 15 /* of the machine's memory */
 #define LIMIT_RUN_TMPFS_INODES	200000
+
+/* And the sockets in it, by which programs are carried that know no proxy. */
+#define LIMIT_RUN_DOORS	     56 /* addresses and ports, for each an IPv4 and an IPv6 socket */
+#define LIMIT_RUN_PORT_RANGE 16 /* a wider range of a rule has none */
 
 /* `stile run --timeout`. */
 #define LIMIT_MS_RUN_GRACE  10000 /* between SIGTERM and SIGKILL */

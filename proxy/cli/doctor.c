@@ -7,13 +7,16 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <getopt.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "proxy/cli/cli.h"
+#include "policy/url.h"
 #include "proxy/cli/doctor.h"
+#include "proxy/net/name_map.h"
 #include "proxy/prover/prover.h"
 
 #define OUTPUT_MAX	262144 /* of one client */
@@ -42,6 +45,8 @@ struct doctor {
 	const char *only[TOOLS_MAX];
 	/* plain */
 	size_t only_n;
+	bool has_stub; /* names come from stile's stub DNS: one that is not there was refused by it
+			*/
 	char dir[PATH_BYTES];
 };
 
@@ -126,6 +131,25 @@ static void advise(const struct doctor_tool *t, enum verdict allowed, enum verdi
 }
 
 /* ---- asking ---- */
+
+/* Is the address of the allowed URL's host one that stile's stub DNS makes up? */
+static bool has_stub(const struct doctor *d)
+{
+	const struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM};
+	struct addrinfo *list = NULL;
+	struct ipaddr a = {.family = 4};
+	struct url url;
+	bool found = false;
+
+	if (url_parse_absolute(str_from_c(d->allowed), &url, NULL) == 0 &&
+	    url.host.kind == HOST_NAME && getaddrinfo(url.host.text, NULL, &hints, &list) == 0) {
+		memcpy(a.b, &((struct sockaddr_in *)(void *)list->ai_addr)->sin_addr, 4);
+		found = name_map_is_made_up(&a);
+		freeaddrinfo(list);
+	}
+	url_clear(&url);
+	return found;
+}
 
 /* {url}, {dir} and {file} filled in. NULL when memory is out; to be freed. */
 static char *fill_in(const struct doctor *d, const struct doctor_tool *t, const char *word,
@@ -313,6 +337,8 @@ static int examine(const struct doctor *d, const struct doctor_tool *t, const ch
 	if (built < 0 || (built > 0 && (ask(d, t, d->allowed, &a, &allowed, e) < 0 ||
 					ask(d, t, d->denied, &b, &denied, e) < 0)))
 		goto out;
+	if (denied == VERDICT_NO_WAY && d->has_stub)
+		denied = VERDICT_REFUSED;
 	well = allowed == VERDICT_ANSWERED && denied == VERDICT_REFUSED;
 	if (!well)
 		advise(t, allowed, denied, &advice);
@@ -552,6 +578,7 @@ int cmd_doctor(int argc, char **argv)
 		r = cli_usage("doctor", "--allowed and --denied take whole URLs");
 	if (r == 0) {
 		(void)printf("allowed: %s\ndenied:  %s\n", d.allowed, d.denied);
+		d.has_stub = has_stub(&d);
 		r = in_a_folder(&d);
 	}
 	strbuf_clear(&url);

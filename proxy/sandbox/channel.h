@@ -13,7 +13,8 @@
 enum channel_kind {
 	/* from inside */
 	CHANNEL_FAILED = 1, /* text: why there is no sandbox */
-	CHANNEL_LISTENER,   /* fd: the listening socket; the canary has sung */
+	CHANNEL_SOCKET,	    /* fd: a socket to serve; number: its kind (enum config_listener_kind);
+			     * more: so many follow. The canary has sung */
 	CHANNEL_READY,	    /* files and privileges are as they shall be */
 	CHANNEL_STOPPED,    /* the command was stopped */
 	/* from outside */

@@ -13,10 +13,12 @@
 #include "proxy/sandbox/client_env.h"
 
 /* Where the certificates lie inside (files.c puts them there). */
-#define SANDBOX_DIR	   "/run/stile"
-#define SANDBOX_BUNDLE	   SANDBOX_DIR "/" CLIENT_BUNDLE
-#define SANDBOX_TRUSTSTORE SANDBOX_DIR "/" CLIENT_TRUSTSTORE
-#define SANDBOX_CA	   SANDBOX_DIR "/" CLIENT_CA
+#define SANDBOX_DIR	    "/run/stile"
+#define SANDBOX_BUNDLE	    SANDBOX_DIR "/" CLIENT_BUNDLE
+#define SANDBOX_TRUSTSTORE  SANDBOX_DIR "/" CLIENT_TRUSTSTORE
+#define SANDBOX_CA	    SANDBOX_DIR "/" CLIENT_CA
+#define SANDBOX_RESOLV_CONF SANDBOX_DIR "/resolv.conf"
+#define SANDBOX_HOSTS	    SANDBOX_DIR "/hosts"
 /* Of each credential that has a placeholder with `file`, a file of its name. */
 #define SANDBOX_PLACEHOLDERS SANDBOX_DIR "/placeholders"
 

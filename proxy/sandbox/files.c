@@ -171,6 +171,11 @@ static int make_parents(const char *path, struct err *e)
 	return rc;
 }
 
+int files_write(const char *path, struct str text, struct err *e)
+{
+	return make_parents(path, e) != 0 ? -1 : write_file(path, text.p, text.n, 0444, e);
+}
+
 /* A workspace below /run is put back at its place; fd was opened before /run was covered. */
 static int restore_workspace(const char *path, int fd, struct err *e)
 {
@@ -291,7 +296,8 @@ int files_arrange(const struct files_plan *p, const struct files_trust *t, struc
 		return err_sys(e, errno, "%s: cannot be the workspace", p->workspace);
 	if (make_run(e) != 0 || write_trust(t, e) != 0 || write_texts(p, e) != 0 ||
 	    restore_workspace(p->workspace, workspace_fd, e) != 0 || carry_out(p, e) != 0 ||
-	    cover_system_bundles(e) != 0 || boundary_close(p, e) != 0)
+	    cover_system_bundles(e) != 0 || files_cover_resolver(e) != 0 ||
+	    boundary_close(p, e) != 0)
 		goto out;
 	if (chdir(p->workspace) != 0) {
 		err_sys(e, errno, "%s: cannot be the workspace", p->workspace);

@@ -80,6 +80,10 @@ struct files_trust {
 /* Inside: an empty file or folder that cannot be opened lies over path, if it is there and a
  * folder, a file, a socket or a pipe. */
 int files_cover(const char *path, struct err *e) ATTR_NODISCARD;
+/* Inside: a file of our own that all can read, in /run, with the folders on the way to it. */
+int files_write(const char *path, struct str text, struct err *e) ATTR_NODISCARD;
+/* Inside: the stub DNS is the only name server, and no list of hosts of outside is read. */
+int files_cover_resolver(struct err *e) ATTR_NODISCARD;
 /* Inside: puts the certificates where env.h says, and carries the plan out. Leaves the process in
  * the workspace. */
 int files_arrange(const struct files_plan *p, const struct files_trust *t,

@@ -59,11 +59,29 @@ static int bound_pids(const struct init_options *o, struct err *e)
 	return o->pids_needed ? err_set(e, "--pids cannot be kept to: %s", why.text) : 0;
 }
 
-/* As far as the socket that stile outside will listen on. */
+static int hand_out(int channel, const struct engine_socket *sockets, int n, struct err *e)
+{
+	int rc = 0;
+
+	for (int i = 0; i < n; i++) {
+		struct channel_msg m = {
+			.kind = CHANNEL_SOCKET,
+			.number = sockets[i].kind,
+			.more = (uint32_t)(n - i - 1),
+		};
+
+		if (rc == 0 && channel_send(channel, &m, sockets[i].fd) != 0)
+			rc = err_set(e, "stile went away");
+		close(sockets[i].fd);
+	}
+	return rc;
+}
+
+/* As far as the sockets that stile outside will serve. The canary comes before any route. */
 static int prepare_network(const struct init_options *o, struct err *e)
 {
-	struct channel_msg m = {.kind = CHANNEL_LISTENER};
-	int fd = -1, rc;
+	struct engine_socket sockets[DOORS_SOCKETS_MAX];
+	int n;
 
 	if (namespace_map_ids(o->uid, o->gid, e) != 0)
 		return -1;
@@ -72,11 +90,10 @@ static int prepare_network(const struct init_options *o, struct err *e)
 		return err_sys(e, errno,
 			       "cannot protect the memory of the sandbox's first process");
 	if (namespace_loopback_up(e) != 0 || files_enter(e) != 0 || bound_pids(o, e) != 0 ||
-	    canary_check(e) != 0 || namespace_listen(o->proxy_port, &fd, e) != 0)
+	    canary_check(e) != 0)
 		return -1;
-	rc = channel_send(o->channel, &m, fd);
-	close(fd);
-	return rc == 0 ? 0 : err_set(e, "stile went away");
+	n = doors_open(o->doors, o->proxy_port, sockets, e);
+	return n < 0 ? -1 : hand_out(o->channel, sockets, n, e);
 }
 
 static int prepare_files(const struct init_options *o, struct err *e)

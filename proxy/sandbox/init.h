@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "logging/attrs.h"
+#include "proxy/sandbox/doors.h"
 #include "proxy/sandbox/files.h"
 #include "proxy/sandbox/limits.h"
 
@@ -17,6 +18,7 @@ struct init_options {
 	char *const *envp;
 	const struct files_plan *files;
 	const struct sandbox_limits *limits;
+	const struct doors *doors;
 	char *args; /* memory of stile's own arguments, wiped: they show in /proc/1/cmdline */
 	size_t args_len;
 	const sigset_t *mask; /* the signal mask the command gets */

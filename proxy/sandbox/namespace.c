@@ -93,23 +93,3 @@ out:
 	close(fd);
 	return rc;
 }
-
-int namespace_listen(uint16_t port, int *ret_fd, struct err *e)
-{
-	struct sockaddr_in a = {
-		.sin_family = AF_INET,
-		.sin_port = htons(port),
-		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-	};
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-	if (fd < 0)
-		return err_sys(e, errno, "cannot open a socket in the sandbox");
-	if (bind(fd, (struct sockaddr *)&a, sizeof(a)) != 0 || listen(fd, SOMAXCONN) != 0) {
-		err_sys(e, errno, "cannot listen on 127.0.0.1:%u in the sandbox", port);
-		close(fd);
-		return -1;
-	}
-	*ret_fd = fd;
-	return 0;
-}

@@ -19,8 +19,6 @@ pid_t namespace_fork(struct err *e);
  * another number, so that no program takes itself for root. */
 int namespace_map_ids(uid_t uid, gid_t gid, struct err *e) ATTR_NODISCARD;
 int namespace_loopback_up(struct err *e) ATTR_NODISCARD;
-/* A listening socket on 127.0.0.1:port of this namespace, cloexec and non-blocking. */
-int namespace_listen(uint16_t port, int *ret_fd, struct err *e) ATTR_NODISCARD;
 
 /* Adds to e what of the kernel's settings may be the cause of a refusal with sys_errno. Returns -1.
  */

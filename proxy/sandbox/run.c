@@ -15,6 +15,7 @@
 
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <openssl/x509.h>
@@ -26,6 +27,7 @@
 #include "proxy/keeper/keeper.h"
 #include "proxy/sandbox/channel.h"
 #include "proxy/sandbox/command.h"
+#include "proxy/sandbox/doors.h"
 #include "proxy/sandbox/env.h"
 #include "proxy/sandbox/files.h"
 #include "proxy/sandbox/init.h"
@@ -44,12 +46,16 @@ struct run {
 	struct placeholders *placeholders;
 	char **argv;
 	int channel, inner; /* our end and pid 1's */
-	int listen_fd;
+	struct name_map *names;
+	struct engine_socket sockets[DOORS_SOCKETS_MAX]; /* until the engine takes them over */
 	struct keeper *keeper;
 	struct ca *ca; /* without its key */
 	struct engine *engine;
 	/* plain */
 	pid_t init;
+	size_t sockets_n;
+	bool names_v6;
+	struct doors doors;
 	struct log_mark log;
 	uint64_t refused;
 	/* borrowed */
@@ -136,6 +142,9 @@ static int prepare(struct run *r, struct err *e)
 	env.placeholders = r->placeholders;
 	if (files_plan_make(&files, &r->files, e) != 0)
 		return -1;
+	if (name_map_new(&r->names, e) != 0)
+		return -1;
+	doors_plan(config_policy(o->config, o->policy_name), r->names, &r->doors);
 	env.workspace = r->files.workspace;
 	if (env_build(&env, &r->env, e) != 0)
 		return -1;
@@ -149,6 +158,7 @@ static int start_sandbox(struct run *r, struct err *e)
 		.argv = r->argv,
 		.envp = r->env.v,
 		.files = &r->files,
+		.doors = &r->doors,
 		.args = r->o->args,
 		.args_len = r->o->args_len,
 		.mask = &r->supervisor.outer,
@@ -180,16 +190,44 @@ static int start_sandbox(struct run *r, struct err *e)
 }
 
 /* The message that is due, or why there is no sandbox. */
-static int expect(struct run *r, enum channel_kind kind, int *ret_fd, struct err *e)
+static int expect(struct run *r, enum channel_kind kind, struct channel_msg *m, int *ret_fd,
+		  struct err *e)
+{
+	if (channel_recv(r->channel, m, ret_fd) != 0)
+		return err_set(e, "the sandbox's first process ended unexpectedly");
+	if (m->kind == CHANNEL_FAILED)
+		return err_set(e, "%s", m->text);
+	if (m->kind != kind)
+		return err_set(e, "the sandbox's first process is confused");
+	return 0;
+}
+
+static bool is_ipv6(int fd)
+{
+	int family = 0;
+	socklen_t n = sizeof(family);
+
+	return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &n) == 0 && family == AF_INET6;
+}
+
+/* All sockets that were made inside. */
+static int expect_sockets(struct run *r, struct err *e)
 {
 	struct channel_msg m;
+	int fd;
 
-	if (channel_recv(r->channel, &m, ret_fd) != 0)
-		return err_set(e, "the sandbox's first process ended unexpectedly");
-	if (m.kind == CHANNEL_FAILED)
-		return err_set(e, "%s", m.text);
-	if (m.kind != kind)
-		return err_set(e, "the sandbox's first process is confused");
+	do {
+		if (expect(r, CHANNEL_SOCKET, &m, &fd, e) != 0)
+			return -1;
+		if (fd < 0 || r->sockets_n == DOORS_SOCKETS_MAX || m.number > CONFIG_LISTEN_DNS) {
+			if (fd >= 0)
+				close(fd);
+			return err_set(e, "the sandbox's first process is confused");
+		}
+		r->names_v6 = r->names_v6 || is_ipv6(fd);
+		r->sockets[r->sockets_n++] =
+			(struct engine_socket){(enum config_listener_kind)m.number, fd};
+	} while (m.more > 0);
 	return 0;
 }
 
@@ -253,26 +291,23 @@ static int start_engine(struct run *r, struct err *e)
 		.policy_name = r->o->policy_name,
 		.explain = true,
 	};
-	struct engine_socket socket = {.kind = CONFIG_LISTEN_PROXY};
-	struct channel_msg go = {.kind = CHANNEL_GO};
+	struct channel_msg go = {.kind = CHANNEL_GO}, ready;
 	int none = -1;
 
-	if (keeper_await(r->keeper, &r->ca, e) != 0 ||
-	    expect(r, CHANNEL_LISTENER, &r->listen_fd, e) != 0)
+	if (keeper_await(r->keeper, &r->ca, e) != 0 || expect_sockets(r, e) != 0)
 		return -1;
-	if (r->listen_fd < 0)
-		return err_set(e, "the sandbox's first process is confused");
 	eo.ca = r->ca;
 	eo.keeper = r->keeper;
-	socket.fd = r->listen_fd;
-	eo.sockets = &socket;
-	eo.sockets_n = 1;
-	r->listen_fd = -1; /* the engine's, also if it fails */
+	eo.sockets = r->sockets;
+	eo.sockets_n = r->sockets_n;
+	eo.names = r->names;
+	eo.names_v6 = r->names_v6;
+	r->sockets_n = 0; /* the engine's, also if it fails */
 	log_mark_set(&r->log, r->o->log_to);
 	/* The log's file must exist before the inside can cover it. */
 	if (engine_new(&eo, &r->engine, e) != 0 || send_trust(r, e) != 0 ||
 	    keeper_confine(r->keeper, r->o->config, e) != 0 || engine_start(r->engine, e) != 0 ||
-	    expect(r, CHANNEL_READY, &none, e) != 0)
+	    expect(r, CHANNEL_READY, &ready, &none, e) != 0)
 		return -1;
 	if (none >= 0)
 		close(none);
@@ -295,8 +330,9 @@ static void run_clear(struct run *r)
 	keeper_stop(r->keeper);
 	if (r->channel >= 0)
 		close(r->channel);
-	if (r->listen_fd >= 0)
-		close(r->listen_fd);
+	for (size_t i = 0; i < r->sockets_n; i++)
+		close(r->sockets[i].fd);
+	name_map_unref(r->names);
 	supervisor_clear(&r->supervisor);
 	env_clear(&r->env);
 	files_plan_clear(&r->files);
@@ -315,7 +351,7 @@ static void tell_limits(const struct sandbox_options *o, int status)
 
 int sandbox_run(const struct sandbox_options *o, struct sandbox_outcome *ret, struct err *e)
 {
-	struct run r = {.o = o, .channel = -1, .listen_fd = -1};
+	struct run r = {.o = o, .channel = -1};
 	int rc = -1;
 
 	r.supervisor = (struct supervisor){.signals = -1, .tty = -1};

@@ -81,10 +81,13 @@ static bool write_refusal(struct stub_dns *d, const struct listener_peer *from, 
 {
 	struct caller caller = {.entrance = d->en, .client = str_from_c(from->text)};
 	struct identity who = identity_of(&caller, d->w->snapshot);
+	char id[RECORD_ID_LEN + 1];
 	struct record r;
 	struct audit_mem m;
 
+	record_new_id(id);
 	audit_init(&r, &m, RECORD_DNS_DENY);
+	r.id = str_from(id, RECORD_ID_LEN);
 	audit_caller(&r, &caller, &who);
 	r.host = host;
 	audit_rule(&r, &m, rule);
@@ -182,6 +185,15 @@ static int judge(struct stub_dns *d, const struct dns_question *q, struct verdic
 	return 0;
 }
 
+/* Most ask for both addresses of a name, which makes two records. */
+static void wrap_type(uint16_t type, struct err *e)
+{
+	if (type == DNS_TYPE_A || type == DNS_TYPE_AAAA)
+		err_wrap(e, "%s", type == DNS_TYPE_A ? "A" : "AAAA");
+	else
+		err_wrap(e, "type %u", type);
+}
+
 /* The length of the answer; 0: none. */
 static size_t answer(struct stub_dns *d, struct str in, const struct listener_peer *from,
 		     uint8_t out[DNS_ANSWER_BYTES])
@@ -190,8 +202,13 @@ static size_t answer(struct stub_dns *d, struct str in, const struct listener_pe
 	struct verdict v = {.rcode = DNS_FORMERR};
 	struct err e = ERR_INIT;
 
-	if ((dns_message_read(in, &q, &v.rcode, &e) != 0 || judge(d, &q, &v, &e) != 0) &&
-	    (!write_refusal(d, from, str_from_c(q.name), v.rule, &e) || q.is_mute))
+	bool is_answered = dns_message_read(in, &q, &v.rcode, &e) == 0;
+
+	if (is_answered && judge(d, &q, &v, &e) != 0) {
+		wrap_type(q.type, &e);
+		is_answered = false;
+	}
+	if (!is_answered && (!write_refusal(d, from, str_from_c(q.name), v.rule, &e) || q.is_mute))
 		return 0;
 	return dns_message_write(&q, v.rcode, v.has_addr ? &v.addr : NULL, LIMIT_NAME_TTL_SECS,
 				 out);

@@ -14,6 +14,8 @@ they act:
     ask          a request (see http2/): {set, with, body, ..., stream}
     frames       as they are: [type, flags, stream, payload]
     goaway       the connection must end so, with that code
+    lookup       a question to the stub DNS at {proxy2}, over UDP and TCP: {name or labels, type, rcode, address: the
+                 text that it begins with, or none}; or `raw`, the message
     answer       the status that must come, with `reason`, `client_lacks`, `client_has`; HTTP/2: to the
                  request asked last, or to `stream`; `reset` for none but that
     closed       the connection must end, without an answer in HTTP
@@ -23,7 +25,9 @@ they act:
     revoke       the sandbox of that name
 """
 
+import socket
 import ssl
+import struct
 import time
 
 import case as cases
@@ -97,6 +101,8 @@ def one(run, step: dict) -> None:
     if "zone" in step:
         stack.world.dns.zone |= step["zone"]
         stack.world.dns.asked.clear()
+    if "lookup" in step:
+        lookup(run, step["lookup"])
     if "connect" in step:
         target = run.bytes(step["connect"])
         host = run.bytes(step.get("host", step["connect"]))
@@ -132,6 +138,29 @@ def one(run, step: dict) -> None:
         cases.expect(run.read_end(step.get("within", 5)), "the connection", "closed", "open")
         cases.expect(b"HTTP/1." not in run.buffer, "what came before the end", "no answer in HTTP", run.buffer)
         cases.expect(run.bytes(step.get("alert", "")) in run.buffer, "the alert", step.get("alert"), run.buffer)
+
+
+def lookup(run, q: dict) -> None:
+    labels = [run.bytes(x) for x in q.get("labels", q.get("name", "").split("."))]
+    name = b"".join(bytes([len(x)]) + x for x in labels if x) + b"\0"
+    packet = b"\x12\x34\1\0\0\1\0\0\0\0\0\0" + name + struct.pack("!HH", q.get("type", 1), 1)
+    packet = run.bytes(q["raw"]) if "raw" in q else packet
+    at = ("127.0.0.1", run.stack.ports[1])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as u, socket.create_connection(at, 5) as t:
+        u.settimeout(5)
+        u.connect(at)
+        run.clients |= {"%s:%d" % s.getsockname() for s in (u, t)}
+        u.send(packet)
+        answer = u.recv(4096)
+        t.sendall(struct.pack("!H", len(packet)) + packet)
+        over_tcp = t.makefile("rb").read(2 + len(answer))
+    cases.expect(over_tcp[2:] == answer, "the answer over TCP", answer, over_tcp)
+    cases.expect(answer[3] & 15 == q.get("rcode", 0), "the rcode", q.get("rcode", 0), answer)
+    cases.expect(answer[:2] == packet[:2] and answer[2] & 0x80, "an answer", packet[:2], answer)
+    if answer[5]:
+        cases.expect(answer[12:12 + len(packet) - 12] == packet[12:], "the question in it", packet, answer)
+    got = socket.inet_ntoa(answer[-4:]) if answer[7] else ""
+    cases.expect(got.startswith(q.get("address", "")) and bool(got) == bool(q.get("address")), "the address", q.get("address"), got)
 
 
 def check_answer(run, step: dict, status, connect: bool = False) -> None:
