@@ -14,7 +14,7 @@ test="libcmocka-dev python3 python3-pytest python3-pytest-xdist python3-requests
  python3-cryptography python3-yaml python3-h11 python3-h2 python3-grpcio nghttp2-client curl wget git nodejs
  default-jdk-headless golang-go chromium libnss3-tools fonts-dejavu-core
  python3-websockets python3-brotli python3-oauthlib python3-jwt node-ws node-https-proxy-agent npm
- python3-httpx python3-jmespath python3-dateutil python3-pip openssl iproute2 strace procps bind9-dnsutils tinyproxy-bin util-linux man-db redis-server"
+ python3-httpx python3-jmespath python3-dateutil python3-pip openssl iproute2 strace procps bind9-dnsutils tinyproxy-bin util-linux man-db redis-tools"
 demo="python3 python3-cryptography curl"
 lint="clang clang-tidy clang-format cppcheck libclang-rt-14-dev llvm"
 fuzz="clang libclang-rt-14-dev llvm python3 python3-h11 nodejs"

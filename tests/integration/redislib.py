@@ -11,7 +11,8 @@ import tempfile
 
 from stilelib import TIMEOUT, wait_for
 
-SERVER = shutil.which("redis-server") or shutil.which("valkey-server")
+# Debian's redis-server is another name of redis-check-rdb, which comes without a service that would be started.
+SERVER = shutil.which("redis-server") or shutil.which("valkey-server") or shutil.which("redis-check-rdb")
 
 
 def free_port() -> int:
@@ -48,7 +49,7 @@ class Redis:
         conf.write_text("\n".join(lines) + "\n")
         conf.chmod(0o600)
         with (self.folder / "redis.out").open("ab") as out:
-            self.process = subprocess.Popen([SERVER, str(conf)], stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+            self.process = subprocess.Popen(["redis-server", str(conf)], executable=SERVER, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
         wait_for(lambda: self.alive() and self("PING") == b"PONG", why=(self.folder / "redis.out").read_text())
 
     def alive(self) -> bool:

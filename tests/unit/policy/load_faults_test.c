@@ -96,7 +96,7 @@ static void test_keys(void **state)
 		{TOP "Listen: []\n", {"3:1: unknown key `Listen` (did you mean `listen`?)"}},
 		{TOP "zebra: 1\n",
 		 {"3:1: unknown key `zebra` (known here: version, listen, ca, upstream, log, "
-		  "credentials, policies, limits, deny, user, admin, reload)"}},
+		  "credentials, policies, limits, deny, user, admin, reload, state)"}},
 		{RULE("{allow: a.test, metods: [GET]}"),
 		 {"5:25: unknown key `metods` (did you mean `methods`?)"}},
 		{RULE("Allow: a.test"), {"5:9: unknown key `Allow` (did you mean `allow`?)"}},
@@ -564,6 +564,52 @@ static void test_credentials(void **state)
 	check_rows(rows, ARRAY_LEN(rows));
 }
 
+/* ---- the state that is shared ---- */
+
+static void test_state(void **state)
+{
+#define STATE(x) TOP "state: " x "\n" /* 3:8 */
+	static const struct fault_row rows[] = {
+		{STATE("redis.example.com:6379"), {"3:8: `state` is redis://HOST:PORT, rediss://"}},
+		{STATE("http://a.test:1"), {"3:8: `state` is redis://"}},
+		{STATE("'redis://'"), {"3:8: `state` is redis://"}},
+		{STATE("'redis://a.test:0'"), {"3:8: `state` is redis://"}},
+		{STATE("'redis://a.test:65536'"), {"3:8: `state` is redis://"}},
+		{STATE("'redis://a.test:1/x'"), {"3:8: `state` is redis://"}},
+		{STATE("'redis://a.test:1/65536'"), {"3:8: `state` is redis://"}},
+		{STATE("'redis://a.test:1/1/2'"), {"3:8: `state` is redis://"}},
+		{STATE("'redis://[::1'"), {"3:8: `state` is redis://"}},
+		{STATE("'redis://a b:1'"), {"3:8: `state` is redis://"}},
+		{STATE("'unix:'"), {"3:8: `state` is redis://"}},
+		{STATE("'redis://u:s3cr3t@a.test:1'"),
+		 {"a user name or password in the URL of `state`"}},
+		{STATE("'rediss://:s3cr3t@a.test'"),
+		 {"a user name or password in the URL of `state`"}},
+		{STATE("[]"), {"3:8: `state` must be a map (`key: value`), not a list"}},
+		{STATE("{}"), {"3:8: `state` needs its `url`"}},
+		{STATE("{urk: 'redis://a.test'}"),
+		 {"3:9: unknown key `urk` (did you mean `url`?)"}},
+		{STATE("{url: 'redis://a.test', grace: 1}"), {"3:39: `grace`"}},
+		{STATE("{url: 'redis://a.test', grace: 10ms}"), {"3:39: `grace`"}},
+		{STATE("{url: 'redis://a.test', grace: 2h}"), {"3:39: `grace`"}},
+		{STATE("{url: 'redis://a.test', prefix: 'a b'}"), {"the prefix `a b`"}},
+		{STATE("{url: 'redis://a.test', prefix: 'a}b'}"), {"the prefix `a}b`"}},
+		{STATE("{url: 'rediss://a.test', credential: none}"),
+		 {"3:45: no credential is called `none`"}},
+		{STATE("{url: 'redis://[::1]', credential: c}") "credentials: {c: {from: {env: C}, "
+								"as: "
+								"{header: x-key}}}\n",
+		 {"`state` takes a credential `as: bearer`"}},
+		{STATE("{url: 'redis://a.test', credential: c}") "credentials: {c: {from: {env: "
+								 "C}, as: "
+								 "bearer}}\n",
+		 {"3:14: the password of `state` goes over the network in clear"}},
+	};
+
+	(void)state;
+	check_rows(rows, ARRAY_LEN(rows));
+}
+
 /* ---- the small parts ---- */
 
 static void test_listen(void **state)
@@ -895,9 +941,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_nothing_listed), cmocka_unit_test(test_keys),
 		cmocka_unit_test(test_rules),	       cmocka_unit_test(test_targets),
-		cmocka_unit_test(test_credentials),    cmocka_unit_test(test_listen),
-		cmocka_unit_test(test_sections),       cmocka_unit_test(test_doubts),
-		cmocka_unit_test(test_all_at_once),
+		cmocka_unit_test(test_credentials),    cmocka_unit_test(test_state),
+		cmocka_unit_test(test_listen),	       cmocka_unit_test(test_sections),
+		cmocka_unit_test(test_doubts),	       cmocka_unit_test(test_all_at_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
