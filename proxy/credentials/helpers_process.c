@@ -289,8 +289,10 @@ static int on_ask(struct process *p)
 
 	if (n < 0 && errno == EAGAIN)
 		return 0;
-	if (n != (ssize_t)sizeof(a) || (fd >= 0) != (a.kind == HELPERS_RUN))
+	if (n != (ssize_t)sizeof(a) || (fd != -1) != (a.kind == HELPERS_RUN))
 		return -1;
+	if (fd == PASS_FD_LOST)
+		return 0; /* closed with the message: whoever waits at its other end hears that */
 	switch (a.kind) {
 	case HELPERS_RUN: on_run(p, a.digest, fd); return 0;
 	case HELPERS_READ: read_again(p, a.serial); return 0;

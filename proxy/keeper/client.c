@@ -19,6 +19,7 @@
 
 #include "logging/log.h"
 #include "proxy/credentials/secret.h"
+#include "proxy/net/pass_fd.h"
 
 struct keeper *client_new(size_t workers, struct err *e)
 {
@@ -434,6 +435,9 @@ int keeper_reload(struct keeper *k, struct keeper_reading *ret, struct err *e)
 		return -1;
 	if (a.n != sizeof(said)) {
 		err_set(e, "the keeper's answer cannot be read");
+	} else if (a.fd == PASS_FD_LOST) {
+		keeper_abort(k);
+		err_set(e, "too many open files: the keeper has read it, and cannot hand it over");
 	} else {
 		memcpy(&said, a.body, sizeof(said));
 		rc = read_text(a.fd, &r, e);

@@ -14,6 +14,7 @@
 #include "logging/opener.h"
 #include "proxy/keeper/client.h"
 #include "proxy/keeper/confine.h"
+#include "proxy/net/pass_fd.h"
 
 /* Under the lock: the answer of that number. 0, or -1 with errno. Those to questions that were
  * given up on are passed over. */
@@ -66,8 +67,8 @@ static int open_by_keeper(void *arg, const char *path, int flags)
 	if (ask(k, WIRE_OPEN, parts, &m) == 0) {
 		if (m.head.kind == WIRE_OPENED && m.head.n == sizeof(theirs))
 			memcpy(&theirs, m.body, sizeof(theirs));
-		fd = m.fd;
-		errno = theirs ? (int)theirs : EACCES;
+		fd = m.fd >= 0 ? m.fd : -1;
+		errno = m.fd == PASS_FD_LOST ? EMFILE : theirs ? (int)theirs : EACCES;
 	}
 	sys_errno = errno;
 	pthread_mutex_unlock(&k->files_lock);

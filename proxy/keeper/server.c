@@ -237,8 +237,9 @@ static int on_readable(struct server *s, struct channel *c, struct err *e)
 		c->fd = -1;
 		return 0;
 	}
-	if (m.fd >= 0) {
-		close(m.fd);
+	if (m.fd != -1) {
+		if (m.fd >= 0)
+			close(m.fd);
 		return err_set(e, "a descriptor that nobody asked for");
 	}
 	strbuf_reset(&c->reply.body);

@@ -44,7 +44,8 @@ ssize_t pass_fd_recv(int fd, const struct iovec *v, size_t v_n, int *ret_fd)
 	struct msghdr h = {.msg_iov = (struct iovec *)(uintptr_t)v,
 			   .msg_iovlen = v_n,
 			   .msg_control = c.room,
-			   .msg_controllen = sizeof(c.room)};
+			   /* Not what its padding adds: a second descriptor would fit there. */
+			   .msg_controllen = CMSG_LEN(sizeof(int))};
 	struct cmsghdr *cm;
 	int got = -1;
 	ssize_t n;
@@ -59,12 +60,12 @@ ssize_t pass_fd_recv(int fd, const struct iovec *v, size_t v_n, int *ret_fd)
 	if (cm && cm->cmsg_level == SOL_SOCKET && cm->cmsg_type == SCM_RIGHTS &&
 	    cm->cmsg_len == CMSG_LEN(sizeof(int)))
 		memcpy(&got, CMSG_DATA(cm), sizeof(int));
-	if (h.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
+	if ((h.msg_flags & MSG_TRUNC) || ((h.msg_flags & MSG_CTRUNC) && got >= 0)) {
 		if (got >= 0)
 			close(got);
 		errno = EPROTO;
 		return -1;
 	}
-	*ret_fd = got;
+	*ret_fd = (h.msg_flags & MSG_CTRUNC) ? PASS_FD_LOST : got;
 	return n;
 }

@@ -5,6 +5,7 @@ the proxy can still do, confine_test.c."""
 import os
 import pathlib
 import re
+import resource
 import signal
 import subprocess
 
@@ -425,3 +426,20 @@ def test_the_search_finds_a_secret(tmp_path):
         assert len(canary.search(folder, {secret.encode()})) == 1, name
         assert canary.search(folder, {b"another-secret-of-a-test"}) == []
         (folder / name).unlink()
+
+
+@needs_root
+def test_a_reload_without_room_for_the_file_is_a_reload_that_failed(stile, tmp_path, canary):
+    """The keeper reads the file and hands it over. A proxy whose descriptors are used up cannot take it: it keeps the
+    old policy and its keeper, and takes the next one."""
+    s = start(stile, tmp_path, canary)
+    was = resource.prlimit(s.pid, resource.RLIMIT_NOFILE)
+    for how, word in ((signal.SIGHUP, "the old policy stays"), (signal.SIGUSR1, "the old file stays in use")):
+        resource.prlimit(s.pid, resource.RLIMIT_NOFILE, (4, was[1]))
+        s.signal(how)
+        wait_for(lambda: word in s.stderr)
+        resource.prlimit(s.pid, resource.RLIMIT_NOFILE, was)
+        assert "Too many open files" in s.stderr or "too many open files" in s.stderr
+    s.signal(signal.SIGHUP)
+    wait_for(lambda: "reloaded " in s.stderr)
+    assert sent(s) == f"Bearer {canary}"
