@@ -64,17 +64,18 @@ static int skip(const unsigned char **at, const unsigned char *end, int tag, int
  */
 static X509_NAME *read_subject(const struct root *r)
 {
+	/* serial number, algorithm, issuer, validity */
+	static const int before[] = {V_ASN1_INTEGER, V_ASN1_SEQUENCE, V_ASN1_SEQUENCE,
+				     V_ASN1_SEQUENCE};
 	const unsigned char *at = r->der, *end = r->der + r->n;
 
-	if (enter(&at, end, V_ASN1_SEQUENCE, V_ASN1_UNIVERSAL, &end) != 0 ||
-	    enter(&at, end, V_ASN1_SEQUENCE, V_ASN1_UNIVERSAL, &end) != 0)
-		return NULL;
+	for (int depth = 0; depth < 2; depth++)
+		if (enter(&at, end, V_ASN1_SEQUENCE, V_ASN1_UNIVERSAL, &end) != 0)
+			return NULL;
 	(void)skip(&at, end, 0, V_ASN1_CONTEXT_SPECIFIC);
-	if (skip(&at, end, V_ASN1_INTEGER, V_ASN1_UNIVERSAL) != 0 ||
-	    skip(&at, end, V_ASN1_SEQUENCE, V_ASN1_UNIVERSAL) != 0 ||
-	    skip(&at, end, V_ASN1_SEQUENCE, V_ASN1_UNIVERSAL) != 0 ||
-	    skip(&at, end, V_ASN1_SEQUENCE, V_ASN1_UNIVERSAL) != 0)
-		return NULL;
+	for (size_t i = 0; i < ARRAY_LEN(before); i++)
+		if (skip(&at, end, before[i], V_ASN1_UNIVERSAL) != 0)
+			return NULL;
 	return d2i_X509_NAME(NULL, &at, end - at);
 }
 

@@ -304,17 +304,19 @@ static int start_remover(struct cgroup *g, struct err *e)
 
 /* ---- the whole ---- */
 
+static const char *flag_of(const struct sandbox_limits *l)
+{
+	return l->memory ? "--memory" : l->millicpus ? "--cpus" : "--pids";
+}
+
 /* What asked for it, and what helps. */
 static int explain(const struct sandbox_limits *l, struct err *e)
 {
 	const struct err why = *e;
 	bool systemd = access("/run/systemd/system", F_OK) == 0;
 
-	return err_set(e, "%s needs a control group: %s (%s%s%s)",
-		       l->memory      ? "--memory"
-		       : l->millicpus ? "--cpus"
-				      : "--pids",
-		       why.text, systemd ? "say: systemd-run " : "",
+	return err_set(e, "%s needs a control group: %s (%s%s%s)", flag_of(l), why.text,
+		       systemd ? "say: systemd-run " : "",
 		       !systemd		? "bound what stile runs in instead, as its container"
 		       : geteuid() == 0 ? ""
 					: "--user ",
@@ -344,7 +346,7 @@ int cgroup_new(const struct sandbox_limits *l, struct cgroup **ret, struct err *
 	    make_group(g->place.parent, "run", number, g->dir, e) != 0 || set_limits(g, e) != 0 ||
 	    open_files(g, e) != 0 || start_remover(g, e) != 0) {
 		cgroup_free(g);
-		return -1;
+		return err_wrap(e, "%s", flag_of(l));
 	}
 	*ret = g;
 	return 0;

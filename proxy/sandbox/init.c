@@ -100,8 +100,12 @@ static int prepare_files(const struct init_options *o, struct err *e)
 {
 	struct channel_msg m;
 	struct files_trust trust;
+	struct confine_filter *filter = NULL;
 	int fd, rc;
 
+	/* While stile outside makes its engine ready. On failure this process ends. */
+	if (confine_filter_make(&filter, e) != 0)
+		return -1;
 	if (channel_recv(o->channel, &m, &fd) != 0 || m.kind != CHANNEL_TRUST)
 		return err_set(e, "stile went away");
 	trust = (struct files_trust){m.text, fd, m.number, m.more};
@@ -109,7 +113,7 @@ static int prepare_files(const struct init_options *o, struct err *e)
 	if (fd >= 0)
 		close(fd);
 	if (rc != 0 || limits_bound_command(o->limits, e) != 0 || confine_drop_privileges(e) != 0 ||
-	    confine_filter_calls(e) != 0)
+	    confine_filter_calls(filter, e) != 0)
 		return -1;
 	m = (struct channel_msg){.kind = CHANNEL_READY};
 	if (channel_send(o->channel, &m, -1) != 0 || channel_recv(o->channel, &m, &fd) != 0 ||

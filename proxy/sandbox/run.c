@@ -13,15 +13,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#include <openssl/x509.h>
-
-#include "certs/trust.h"
-#include "certs/truststore.h"
 #include "logging/limits.h"
 #include "logging/log.h"
 #include "proxy/keeper/keeper.h"
@@ -30,13 +25,13 @@
 #include "proxy/sandbox/doors.h"
 #include "proxy/sandbox/env.h"
 #include "proxy/sandbox/files.h"
+#include "proxy/sandbox/handout.h"
 #include "proxy/sandbox/init.h"
 #include "proxy/sandbox/namespace.h"
 #include "proxy/sandbox/summary.h"
 #include "proxy/sandbox/supervise.h"
 
-#define BUNDLE_MAX (16u << 20)
-#define DRAIN_MS   500 /* who asked is gone: only what is on its way to the log and the origins */
+#define DRAIN_MS 500 /* who asked is gone: only what is on its way to the log and the origins */
 
 struct run {
 	/* owned */
@@ -51,6 +46,7 @@ struct run {
 	struct keeper *keeper;
 	struct ca *ca; /* without its key */
 	struct engine *engine;
+	struct handout *handout;
 	/* plain */
 	pid_t init;
 	size_t sockets_n;
@@ -231,55 +227,6 @@ static int expect_sockets(struct run *r, struct err *e)
 	return 0;
 }
 
-/* The three files one behind the other; all is their text. */
-static int gather_trust(struct run *r, struct strbuf *all, struct channel_msg *m, struct err *e)
-{
-	struct strbuf ca, bundle;
-	int rc = -1;
-
-	strbuf_init(&ca, BUNDLE_MAX);
-	strbuf_init(&bundle, BUNDLE_MAX);
-	if (ca_add_pem(r->ca, &ca, e) == 0 && bundle_add(strbuf_str(&ca), &bundle, e) == 0) {
-		strbuf_add(all, strbuf_str(&ca));
-		strbuf_add(all, strbuf_str(&bundle));
-		m->number = (uint32_t)ca.len;
-		m->more = (uint32_t)bundle.len;
-		rc = truststore_add(strbuf_str(&bundle), strbuf_str(&ca), all, e);
-	}
-	strbuf_clear(&ca);
-	strbuf_clear(&bundle);
-	return rc;
-}
-
-/* The run's CA, whose key the keeper alone has, as the files that clients are to trust. */
-static int send_trust(struct run *r, struct err *e)
-{
-	struct channel_msg m = {.kind = CHANNEL_TRUST};
-	struct strbuf all;
-	struct str s;
-	int fd = -1, rc = -1;
-
-	strbuf_init(&all, 3 * BUNDLE_MAX);
-	if (gather_trust(r, &all, &m, e) != 0)
-		goto out;
-	snprintf(m.text, sizeof(m.text), "%08lx", X509_subject_name_hash(ca_cert(r->ca)));
-	fd = memfd_create("stile-trust", MFD_CLOEXEC);
-	s = strbuf_str(&all);
-	if (fd < 0 || write(fd, s.p, s.n) != (ssize_t)s.n) {
-		err_sys(e, errno, "cannot hand the certificates to the sandbox");
-		goto out;
-	}
-	if (channel_send(r->channel, &m, fd) != 0)
-		err_set(e, "the sandbox's first process ended unexpectedly");
-	else
-		rc = 0;
-out:
-	if (fd >= 0)
-		close(fd);
-	strbuf_clear(&all);
-	return rc;
-}
-
 /* The engine and the inside get ready side by side: both wait for each other at two points alone.
  */
 static int start_engine(struct run *r, struct err *e)
@@ -302,15 +249,20 @@ static int start_engine(struct run *r, struct err *e)
 	eo.sockets_n = r->sockets_n;
 	eo.names = r->names;
 	eo.names_v6 = r->names_v6;
-	r->sockets_n = 0; /* the engine's, also if it fails */
 	log_mark_set(&r->log, r->o->log_to);
+	r->handout = handout_begin(r->ca);
+	if (!r->handout)
+		return err_set(e, "out of memory");
+	r->sockets_n = 0; /* the engine's, also if it fails */
 	/* The log's file must exist before the inside can cover it. */
-	if (engine_new(&eo, &r->engine, e) != 0 || send_trust(r, e) != 0 ||
+	if (engine_new(&eo, &r->engine, e) != 0 || handout_send(r->handout, r->channel, e) != 0 ||
 	    keeper_confine(r->keeper, r->o->config, e) != 0 || engine_start(r->engine, e) != 0 ||
 	    expect(r, CHANNEL_READY, &ready, &none, e) != 0)
 		return -1;
 	if (none >= 0)
 		close(none);
+	handout_free(r->handout);
+	r->handout = NULL;
 	return channel_send(r->channel, &go, -1) == 0
 		       ? 0
 		       : err_set(e, "the sandbox's first process ended unexpectedly");
@@ -326,6 +278,7 @@ static void run_clear(struct run *r)
 	engine_free(r->engine);
 	if (r->engine)
 		r->refused = log_mark_refused(&r->log, r->o->id);
+	handout_free(r->handout);
 	ca_unref(r->ca);
 	keeper_stop(r->keeper);
 	if (r->channel >= 0)

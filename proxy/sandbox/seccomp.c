@@ -10,9 +10,15 @@
 #include <seccomp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include "proxy/sandbox/confine.h"
 
@@ -167,7 +173,43 @@ static int add_second(scmp_filter_ctx ctx)
 	return rc;
 }
 
-static int load(uint32_t otherwise, int (*add)(scmp_filter_ctx ctx), struct err *e)
+struct confine_filter {
+	struct sock_fprog programs[2]; /* owned; in the order of loading */
+};
+
+static void filter_free(struct confine_filter *f)
+{
+	for (size_t i = 0; f && i < ARRAY_LEN(f->programs); i++)
+		free(f->programs[i].filter);
+	free(f);
+}
+
+/* The kernel's form of what ctx says. */
+static int compile(scmp_filter_ctx ctx, struct sock_fprog *ret)
+{
+	int fd = memfd_create("stile-filter", MFD_CLOEXEC), rc = fd < 0 ? -errno : 0;
+	struct stat st;
+
+	if (rc == 0)
+		rc = seccomp_export_bpf(ctx, fd);
+	if (rc == 0 && (fstat(fd, &st) != 0 || st.st_size <= 0 ||
+			(size_t)st.st_size > BPF_MAXINSNS * sizeof(struct sock_filter)))
+		rc = -EINVAL;
+	if (rc == 0) {
+		ret->filter = malloc((size_t)st.st_size);
+		ret->len = (unsigned short)((size_t)st.st_size / sizeof(struct sock_filter));
+		if (!ret->filter)
+			rc = -ENOMEM;
+		else if (pread(fd, ret->filter, (size_t)st.st_size, 0) != st.st_size)
+			rc = -EIO;
+	}
+	if (fd >= 0)
+		close(fd);
+	return rc;
+}
+
+static int make(uint32_t otherwise, int (*add)(scmp_filter_ctx ctx), struct sock_fprog *ret,
+		struct err *e)
 {
 	scmp_filter_ctx ctx = seccomp_init(otherwise);
 	int rc;
@@ -179,14 +221,33 @@ static int load(uint32_t otherwise, int (*add)(scmp_filter_ctx ctx), struct err 
 	if (rc == 0)
 		rc = add(ctx);
 	if (rc == 0)
-		rc = seccomp_load(ctx);
+		rc = compile(ctx, ret);
 	seccomp_release(ctx);
-	return rc == 0 ? 0 : err_sys(e, -rc, "cannot load the seccomp filter");
+	return rc == 0 ? 0 : err_sys(e, -rc, "cannot make the seccomp filter");
 }
 
-int confine_filter_calls(struct err *e)
+int confine_filter_make(struct confine_filter **ret, struct err *e)
 {
-	if (load(SCMP_ACT_ALLOW, add_first, e) != 0)
+	struct confine_filter *f = calloc(1, sizeof(*f));
+
+	if (!f)
+		return err_set(e, "out of memory");
+	if (make(SCMP_ACT_ALLOW, add_first, &f->programs[0], e) != 0 ||
+	    make(SCMP_ACT_ERRNO(ENOSYS), add_second, &f->programs[1], e) != 0) {
+		filter_free(f);
 		return -1;
-	return load(SCMP_ACT_ERRNO(ENOSYS), add_second, e);
+	}
+	*ret = f;
+	return 0;
+}
+
+int confine_filter_calls(struct confine_filter *f, struct err *e)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(f->programs) && rc == 0; i++)
+		if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &f->programs[i]) != 0)
+			rc = err_sys(e, errno, "cannot load the seccomp filter");
+	filter_free(f);
+	return rc;
 }

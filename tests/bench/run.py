@@ -78,6 +78,7 @@ CASES = {
     "n": Case("signatures for AWS", [], "clear", []),
     "o": Case("the search for a credential in answers by itself", [], "clear", []),
     "p": Case("credentials in whole exchanges", [], "tls", []),
+    "q": Case("the start of a sandbox for `true`", [], "clear", []),
 }
 # What `p` compares: a path of the same origin, whose rule has no credential or that one.
 CREDENTIALS = {
@@ -455,6 +456,35 @@ def credentials(b: Bench, quick: bool) -> dict:
     return rows
 
 
+def starts(b: Bench, quick: bool) -> dict:
+    """From the start of a program that makes a sandbox to its end, with `true` in it; alternating."""
+    folder = b.folder / "start"
+    folder.mkdir(exist_ok=True)
+    (folder / "one.yaml").write_text(f"version: 1\nupstream: {{trust: [{b.folder}/pki/ca.pem]}}\n"
+                                     "policies: {default: {rules: [{allow: a.test}]}}\n")
+    stile = [b.build / "stile", "run", "--log", folder / "log", "--workspace", "none"]
+    what = {
+        "true": ["true"],
+        "bwrap": ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--unshare-all",
+                  "--die-with-parent", "--", "true"],
+        "stile": [*stile, "--allow", "a.test", "--", "true"],
+        "stile, one root": [*stile, "-c", folder / "one.yaml", "--", "true"],
+    }
+    runs = {w: [] for w in what}
+    for _ in range(20 if quick else 100):
+        for w, argv in what.items():
+            begun = time.monotonic()
+            p = subprocess.Popen(argv, cwd=folder, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            _, status, used = os.wait4(p.pid, 0)
+            took = time.monotonic() - begun
+            p.returncode = os.waitstatus_to_exitcode(status)
+            if p.returncode != 0:
+                raise RuntimeError(f"{w} has failed with {p.returncode}")
+            runs[w].append((took * 1e3, (used.ru_utime + used.ru_stime) * 1e3))
+    return {w: {"ms": statistics.median(t for t, _ in r), "least_ms": min(t for t, _ in r),
+                "cpu_ms": statistics.fmean(c for _, c in r)} for w, r in runs.items()}
+
+
 # ---- the table ----
 
 def pick(words: list[str]) -> list[str]:
@@ -532,6 +562,11 @@ def print_case(case: str, rows: dict) -> None:
     elif case == "p":
         for what, r in rows.items():
             print(f"    {what:14}{r['cpu_us']:10.1f} CPU us a {r['unit']:8}{r['ratio']:6.2f} x without{r['p50_us']:10,.0f} p50 us")
+    elif case == "q":
+        print(f"    {'':18}{'ms':>8}{'least':>8}{'CPU ms':>9}{'over bwrap':>13}")
+        for w, r in rows.items():
+            over = "" if w in ("true", "bwrap") else f"{r['ms'] - rows['bwrap']['ms']:+10.1f} ms"
+            print(f"    {w:18}{r['ms']:8.1f}{r['least_ms']:8.1f}{r['cpu_ms']:9.1f}{over:>13}")
     elif case == "g":
         print(f"    {'':12}{'PSS KB':>10}{'RSS KB':>10}   a tunnel")
         for w, r in rows.items():
@@ -604,6 +639,8 @@ def main() -> None:
                     results[case] = searches(b, o.quick)
                 elif case == "p":
                     results[case] = credentials(b, o.quick)
+                elif case == "q":
+                    results[case] = starts(b, o.quick)
                 else:
                     results[case] = race(b, case, 3 if o.quick else 7, 0.25 if o.quick else 0.9)
                 print_case(case, results[case])

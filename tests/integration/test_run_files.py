@@ -175,20 +175,3 @@ def test_the_kernels_own(place):
 def test_set_uid_programs_are_not(place):
     got = sh(place, "grep -c nosuid /proc/self/mountinfo; grep -vc nosuid /proc/self/mountinfo")
     assert got.stdout.split()[1] == "0"
-
-
-def test_two_hundred_leave_nothing(place):
-    """Processes, mounts and descriptors after many runs, eight at a time."""
-    mounts = pathlib.Path("/proc/self/mountinfo").read_text()
-    before = {p.name for p in place.iterdir()}
-    marker = f"stile-many-{os.urandom(4).hex()}"
-    script = 'for i in $(seq 25); do "$0" run --log "$1/log-$2" -- sh -c "echo $3 > /tmp/x" "$3" || exit 1; done'
-    all_of = [subprocess.Popen(["sh", "-c", script, runlib.BIN, place, str(i), marker], cwd=place / "work", stderr=subprocess.PIPE,
-                               env=clean_env(HOME=str(place)), text=True) for i in range(8)]
-    for p in all_of:
-        _, said = p.communicate(timeout=180)
-        assert p.returncode == 0, said
-    assert runlib.processes(marker) == []
-    assert pathlib.Path("/proc/self/mountinfo").read_text() == mounts
-    assert {p.name for p in place.iterdir()} - before == {f"log-{i}" for i in range(8)}
-    assert list((place / "work").iterdir()) == []

@@ -4,10 +4,8 @@ group are tested on a kernel that has them (tests/kernel); here that they are ke
 import os
 import pathlib
 import re
-import resource
 import shutil
 import subprocess
-import sys
 import time
 
 import pytest
@@ -20,7 +18,7 @@ KERNEL = tuple(int(x) for x in re.match(r"(\d+)\.(\d+)", os.uname().release).gro
 # Before, root's processes are counted by a control group alone.
 COUNTS = KERNEL >= (6, 14) if os.geteuid() == 0 else KERNEL >= (5, 14)
 
-# Forks until it is refused; what it has made stays. A second round then, as ever more of them try.
+# Forks until it is refused; what it has made forks as well, and stays.
 BOMB = """
 import os, signal, sys, time
 n, most = 0, int(sys.argv[1])
@@ -187,7 +185,8 @@ def namespaces_in_use():
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="reads the namespaces of other processes")
 def test_two_hundred_at_once(tmp):
-    """All of them alive at once; then nothing of them is left: no process, namespace, file or control group."""
+    """All of them alive at once; then nothing of them is left: no process, namespace, mount, file or control group."""
+    mounts = pathlib.Path("/proc/self/mountinfo").read_text()
     marker = f"two-hundred-{os.getpid()}"
     groups = set(pathlib.Path("/sys/fs/cgroup").glob("**/stile-*"))
     runs = []
@@ -211,6 +210,7 @@ def test_two_hundred_at_once(tmp):
             p.stdin.close()
             p.stdout.close()
     wait_for(lambda: not processes(marker) and not own & namespaces_in_use())
+    assert pathlib.Path("/proc/self/mountinfo").read_text() == mounts
     assert {x.name for d in tmp.iterdir() for x in d.iterdir()} == {"run.jsonl"}
     assert set(pathlib.Path("/sys/fs/cgroup").glob("**/stile-*")) <= groups
 

@@ -200,9 +200,11 @@ static int socket_errno(int family)
 
 static int filtered(void)
 {
+	struct confine_filter *filter = NULL;
 	struct err e = ERR_INIT;
 
-	if (confine_drop_privileges(&e) != 0 || confine_filter_calls(&e) != 0) {
+	if (confine_drop_privileges(&e) != 0 || confine_filter_make(&filter, &e) != 0 ||
+	    confine_filter_calls(filter, &e) != 0) {
 		fprintf(stderr, "%s\n", e.text);
 		return 1;
 	}

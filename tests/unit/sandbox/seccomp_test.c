@@ -29,9 +29,11 @@ static int ask(long number, const long *a)
 	int status, pid = fork();
 
 	if (pid == 0) {
+		struct confine_filter *filter = NULL;
 		struct err e = ERR_INIT;
 
-		if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || confine_filter_calls(&e) != 0)
+		if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+		    confine_filter_make(&filter, &e) != 0 || confine_filter_calls(filter, &e) != 0)
 			_exit(255);
 		errno = 0;
 		if (syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]) >= 0)
