@@ -336,12 +336,11 @@ static bool is_over(const X509 *x, EVP_PKEY *key)
 }
 
 /* Over our key, and with dates that can be read. */
-static int take_cert(struct leaf *l, struct str der)
+static int take_cert(struct leaf *l, struct leaf_blanks *b, struct str der)
 {
-	const unsigned char *p = (const unsigned char *)der.p;
 	time_t from, not_after, ca_ends;
 
-	l->cert = d2i_X509(NULL, &p, (long)der.n);
+	l->cert = leaf_blanks_read(b, der);
 	if (!l->cert || !is_over(l->cert, l->key) ||
 	    x509_time_to_unix(X509_get0_notBefore(l->cert), &from) != 0 ||
 	    x509_time_to_unix(X509_get0_notAfter(l->cert), &not_after) != 0 ||
@@ -351,14 +350,14 @@ static int take_cert(struct leaf *l, struct str der)
 	return 0;
 }
 
-int leaf_from_der(struct str der, EVP_PKEY *key, struct ca *ca, const struct leaf_key *k,
-		  struct leaf **ret, struct err *e)
+int leaf_from_der(struct str der, EVP_PKEY *key, struct leaf_blanks *b, struct ca *ca,
+		  const struct leaf_key *k, struct leaf **ret, struct err *e)
 {
 	struct leaf *l = leaf_new(ca, key, k);
 
 	if (!l)
 		return err_reason(e, REASON_INTERNAL_ERROR, "out of memory");
-	if (take_cert(l, der) != 0) {
+	if (take_cert(l, b, der) != 0) {
 		leaf_unref(l);
 		return tls_err(e, REASON_INTERNAL_ERROR, "a leaf that was signed cannot be used");
 	}

@@ -11,6 +11,7 @@
 #include <openssl/x509.h>
 
 #include "certs/ca.h"
+#include "certs/leaf_blank.h"
 #include "certs/signer.h"
 #include "logging/limits.h"
 
@@ -55,8 +56,9 @@ int leaf_make(const struct leaf_maker *m, const struct leaf_key *k, struct str c
 /* Signs a leaf that holds for `life` seconds from an hour ago, and gives it as DER. */
 int leaf_make_der(const struct leaf_maker *m, const struct leaf_key *k, struct str common_name,
 		  time_t now, time_t life, struct strbuf *out, struct err *e) ATTR_NODISCARD;
-/* A leaf that was signed elsewhere, over the public half of `key`, which it takes a count of. */
-int leaf_from_der(struct str der, EVP_PKEY *key, struct ca *ca, const struct leaf_key *k,
-		  struct leaf **ret, struct err *e) ATTR_NODISCARD;
+/* A leaf that was signed elsewhere, over the public half of `key`, which it takes a count of; read
+ * by b. */
+int leaf_from_der(struct str der, EVP_PKEY *key, struct leaf_blanks *b, struct ca *ca,
+		  const struct leaf_key *k, struct leaf **ret, struct err *e) ATTR_NODISCARD;
 
 #endif

@@ -19,8 +19,9 @@
 
 struct signer {
 	/* owned */
-	struct leaf_maker *maker; /* NULL: remote */
-	EVP_PKEY *key;		  /* remote: of all leaves */
+	struct leaf_maker *maker;   /* NULL: remote */
+	EVP_PKEY *key;		    /* remote: of all leaves */
+	struct leaf_blanks *blanks; /* remote */
 	struct leaf_cache *cache;
 	SSL_CTX *ctx; /* counted by each SSL as well */
 	/* counted */
@@ -139,6 +140,10 @@ int signer_new_remote(struct ca *ca, size_t cache_max, struct signer **ret, stru
 		signer_free(s);
 		return tls_err(e, REASON_NONE, "cannot make a key for leaves");
 	}
+	if (leaf_blanks_new(s->key, &s->blanks, e) != 0) {
+		signer_free(s);
+		return -1;
+	}
 	*ret = s;
 	return 0;
 }
@@ -166,6 +171,7 @@ void signer_free(struct signer *s)
 	SSL_CTX_free(s->ctx);
 	leaf_cache_free(s->cache);
 	leaf_maker_free(s->maker);
+	leaf_blanks_free(s->blanks);
 	EVP_PKEY_free(s->key);
 	ca_unref(s->ca);
 	free(s);
@@ -212,10 +218,16 @@ int signer_put(struct signer *s, const struct leaf_name *name, struct str der, s
 	struct leaf_key key;
 
 	if (leaf_key_init(&key, name, e) != 0 ||
-	    leaf_from_der(der, s->key, s->ca, &key, &l, e) != 0)
+	    leaf_from_der(der, s->key, s->blanks, s->ca, &key, &l, e) != 0)
 		return -1;
 	*ret = leaf_cache_put(s->cache, &key, l, s->now());
 	return 0;
+}
+
+void signer_prepare(struct signer *s)
+{
+	if (s->blanks)
+		leaf_blanks_refill(s->blanks);
 }
 
 void signer_get(struct signer *s, const struct leaf_name *name,

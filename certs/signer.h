@@ -39,6 +39,9 @@ struct leaf *signer_find(struct signer *s, const struct leaf_name *name);
 /* Keeps what was signed for name, and gives a reference to the leaf to use. */
 int signer_put(struct signer *s, const struct leaf_name *name, struct str der, struct leaf **ret,
 	       struct err *e) ATTR_NODISCARD;
+/* Does ahead what the next signer_put would have to: takes 0.2 ms for each leaf that was put, some
+ * of them at most. Behind the answers, when nobody waits for one. */
+void signer_prepare(struct signer *s);
 void signer_free(struct signer *s);
 /* Calls done exactly once, perhaps before it returns: leaf is a reference that the callee owns,
  * NULL on failure with the reason in e. Thread-safe: the cache has one lock, never held while

@@ -77,6 +77,7 @@
 #define LIMIT_EXPLAINED_PER_SEC                                                                    \
 	64 /* CONNECTs refused within TLS, a worker, at 1.4 ms of CPU; then at once */
 #define LIMIT_SESSION_CACHE 1024 /* upstream TLS sessions kept, one a destination */
+#define LIMIT_LEAF_BLANKS   4	 /* certificates with their key set, ahead of a new host */
 #define LIMIT_LEAF_DAYS	    7
 #define LIMIT_CA_DAYS	    825
 #define LIMIT_CA_RUN_DAYS   30

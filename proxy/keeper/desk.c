@@ -165,12 +165,19 @@ static void on_readable(void *arg)
 	struct wire_msg m = {.body = d->in};
 	int got = 1;
 
-	while (!d->is_broken && (got = wire_recv(d->fd, &m)) > 0)
+	bool any = false;
+
+	while (!d->is_broken && (got = wire_recv(d->fd, &m)) > 0) {
 		on_message(d, &m);
+		any = true;
+	}
 	if (got == 0 || (got < 0 && errno != EAGAIN))
 		break_down(d);
 	else if (!d->is_broken)
 		send_waiting(d);
+	/* Who waited has been told, and what that led to was sent. */
+	if (any)
+		signer_prepare(d->signer);
 }
 
 int desk_new(struct loop *l, struct signer *s, int fd, struct desk **ret, struct err *e)

@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include "certs/leaf.h"
+#include "certs/notary.h"
 #include "certs/signer.h"
 #include "certs/signer_clock.h"
 
@@ -469,6 +470,151 @@ static void threads(void **state)
 	SSL_CTX_sess_set_new_cb(client_ctx, on_session);
 }
 
+/* ---- where somebody else signs ---- */
+
+static struct notary *notary_for(const struct signer *s)
+{
+	unsigned char point[SIGNER_POINT_LEN];
+	struct notary *n = NULL;
+	struct err e = ERR_INIT;
+
+	assert_int_equal(signer_public_key(s, point, &e), 0);
+	assert_int_equal(notary_new(ca, point, &n, &e), 0);
+	return n;
+}
+
+static struct signer *remote_signer(void)
+{
+	struct signer *s = NULL;
+	struct err e = ERR_INIT;
+
+	assert_int_equal(signer_new_remote(ca, 64, &s, &e), 0);
+	return s;
+}
+
+static void sign_for(const struct notary *n, const struct leaf_name *name, struct strbuf *der)
+{
+	struct err e = ERR_INIT;
+
+	strbuf_init(der, 65536);
+	assert_int_equal(notary_sign(n, name, 0, der, &e), 0);
+}
+
+/* What was put is what was signed, to the byte, and can be served. */
+static void put_and_serve(struct signer *s, const struct notary *n, const struct leaf_name *name)
+{
+	char host[LIMIT_HOST_BYTES + 1];
+	struct leaf *l = NULL;
+	struct err e = ERR_INIT;
+	unsigned char *own = NULL;
+	struct strbuf der;
+	bool reused;
+	int len;
+
+	sign_for(n, name, &der);
+	assert_int_equal(signer_put(s, name, strbuf_str(&der), &l, &e), 0);
+	len = i2d_X509(leaf_cert(l), &own);
+	assert_int_equal(len, der.len);
+	assert_memory_equal(own, der.data, der.len);
+	assert_int_equal(X509_verify(leaf_cert(l), X509_get0_pubkey(ca_cert(ca))), 1);
+	OPENSSL_free(own);
+	leaf_unref(l);
+	strbuf_clear(&der);
+	if (name->ip)
+		return;
+	memcpy(host, name->text.p, name->text.n);
+	host[name->text.n] = '\0';
+	for (int v = TLS1_2_VERSION; v <= TLS1_3_VERSION; v++)
+		assert_true(connect_to(s, host, host, v, NULL, &reused));
+	assert_false(connect_to(s, host, "another.test", TLS1_3_VERSION, NULL, &reused));
+}
+
+static void signed_elsewhere(void **state)
+{
+	unsigned char ip[4] = {192, 0, 2, 7};
+	struct signer *s = remote_signer();
+	struct notary *n = notary_for(s);
+	/* Over 64 bytes: its subject is empty, and the name critical. */
+	char long_name[] =
+		"a-name-of-more-than-sixty-four-bytes.which-no-common-name-can-hold.test";
+
+	(void)state;
+	/* Without blanks, with some, with none left. */
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < LIMIT_LEAF_BLANKS + 2; i++) {
+			char host[32];
+
+			(void)snprintf(host, sizeof(host), "r%d-%d.test", round, i);
+			put_and_serve(s, n, &(struct leaf_name){.text = str_from_c(host)});
+		}
+		signer_prepare(s);
+		/* Others than before, which are kept. */
+		ip[3]++;
+		long_name[0]++;
+		put_and_serve(s, n, &(struct leaf_name){.text = STR("192.0.2.x"), ip, sizeof(ip)});
+		put_and_serve(s, n, &(struct leaf_name){.text = str_from_c(long_name)});
+		signer_prepare(s);
+		signer_prepare(s);
+	}
+	notary_free(n);
+	signer_free(s);
+}
+
+/* What is no certificate, or one over another key, is not taken; blanks that it has used up are no
+ * loss. */
+static void signed_wrongly(void **state)
+{
+	const struct leaf_name name = {.text = STR("a.test")};
+	struct signer *s = remote_signer(), *other = remote_signer();
+	struct notary *n = notary_for(s), *others = notary_for(other);
+	struct strbuf der, wrong;
+
+	(void)state;
+	sign_for(n, &name, &der);
+	sign_for(others, &name, &wrong);
+	for (int round = 0; round < 2; round++) {
+		struct leaf *l = NULL;
+		struct err e = ERR_INIT;
+
+		assert_int_equal(signer_put(s, &name, strbuf_str(&wrong), &l, &e), -1);
+		assert_int_equal(signer_put(s, &name, STR("no certificate"), &l, &e), -1);
+		for (size_t cut = 0; cut < der.len; cut += 7)
+			assert_int_equal(signer_put(s, &name, str_head(strbuf_str(&der), cut), &l,
+						    &e),
+					 -1);
+		for (size_t at = 0; at < der.len; at += 5) {
+			unsigned char *own = NULL;
+			char host[32];
+			struct leaf_name fresh;
+
+			(void)snprintf(host, sizeof(host), "r%d-%zu.test", round, at);
+			fresh = (struct leaf_name){.text = str_from_c(host)};
+			der.data[at] ^= 0x15;
+			signer_prepare(s);
+			if (signer_put(s, &fresh, strbuf_str(&der), &l, &e) == 0) {
+				/* Its names, say: not this process's to check. */
+				int len = i2d_X509(leaf_cert(l), &own);
+
+				assert_int_equal(len, der.len);
+				assert_memory_equal(own, der.data, der.len);
+				OPENSSL_free(own);
+				leaf_unref(l);
+			}
+			der.data[at] ^= 0x15;
+		}
+		ERR_clear_error();
+		put_and_serve(s, n,
+			      &(struct leaf_name){.text = round ? STR("b.test") : STR("a.test")});
+		signer_prepare(s);
+	}
+	strbuf_clear(&der);
+	strbuf_clear(&wrong);
+	notary_free(n);
+	notary_free(others);
+	signer_free(s);
+	signer_free(other);
+}
+
 static void speed(void **state)
 {
 	enum { N = 1000 };
@@ -515,6 +661,8 @@ int main(void)
 		cmocka_unit_test(bad_name),
 		cmocka_unit_test(outlives),
 		cmocka_unit_test(threads),
+		cmocka_unit_test(signed_elsewhere),
+		cmocka_unit_test(signed_wrongly),
 		cmocka_unit_test(speed),
 	};
 
