@@ -28,7 +28,8 @@ torture-asan:
 # (tests/README.md).
 PER_TEST ?= 0
 UNIT_TORTURE_LAYERS := logging policy certs net http credentials sandbox
-UNIT_TORTURE_NOT    := logging/writer_test logging/writer_trouble_test sandbox/seccomp_test
+UNIT_TORTURE_NOT    := logging/writer_test logging/writer_trouble_test sandbox/seccomp_test \
+		       credentials/helpers_test
 UNIT_TORTURE := $(filter-out $(UNIT_TORTURE_NOT:%=$(BUILD)/unit-torture/%),$(foreach \
 	l,$(UNIT_TORTURE_LAYERS),$(TEST_$(l):$(BUILD)/unit/%=$(BUILD)/unit-torture/%)))
 define unit_torture_rules
