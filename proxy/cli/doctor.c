@@ -45,8 +45,6 @@ struct doctor {
 	const char *only[TOOLS_MAX];
 	/* plain */
 	size_t only_n;
-	bool has_stub; /* names come from stile's stub DNS: one that is not there was refused by it
-			*/
 	char dir[PATH_BYTES];
 };
 
@@ -337,7 +335,8 @@ static int examine(const struct doctor *d, const struct doctor_tool *t, const ch
 	if (built < 0 || (built > 0 && (ask(d, t, d->allowed, &a, &allowed, e) < 0 ||
 					ask(d, t, d->denied, &b, &denied, e) < 0)))
 		goto out;
-	if (denied == VERDICT_NO_WAY && d->has_stub)
+	/* Names come from stile's stub DNS: one that is not there was refused by it. */
+	if (allowed == VERDICT_ANSWERED && denied == VERDICT_NO_WAY && has_stub(d))
 		denied = VERDICT_REFUSED;
 	well = allowed == VERDICT_ANSWERED && denied == VERDICT_REFUSED;
 	if (!well)
@@ -578,7 +577,6 @@ int cmd_doctor(int argc, char **argv)
 		r = cli_usage("doctor", "--allowed and --denied take whole URLs");
 	if (r == 0) {
 		(void)printf("allowed: %s\ndenied:  %s\n", d.allowed, d.denied);
-		d.has_stub = has_stub(&d);
 		r = in_a_folder(&d);
 	}
 	strbuf_clear(&url);

@@ -45,7 +45,9 @@ static char *place_in_run(const char *link)
 	if (n <= 0)
 		return NULL;
 	target[n] = '\0';
-	at = strncmp(target, "../run/", 7) == 0 ? target + 2 : target;
+	at = strncmp(target, "../run/", 7) == 0	    ? target + 2
+	     : strncmp(target, "/var/run/", 9) == 0 ? target + 4
+						    : target;
 	return strncmp(at, "/run/", 5) == 0 && !strstr(at, "/../") ? strdup(at) : NULL;
 }
 

@@ -55,6 +55,15 @@ def test_run_is_shut(tmp_path):
     assert len(found) >= 33 and got.returncode == 0
 
 
+def test_made_up_addresses_are_no_way_out(tmp_path):
+    """With a rule for every host each name has an address, of both families, and something listens there."""
+    got = run(tmp_path, BIN, "doctor", "--escape", "--json", "--way", "alias", "--way", "dns-udp", "--way", "dns-tcp", "--way",
+              "dns-hidden", "--way", "host", args=["--allow", "*"])
+    assert {w: r["state"] for w, r in lines(got.stdout).items()} == {
+        "alias": "shut", "dns-udp": "shut", "dns-tcp": "shut", "dns-hidden": "shut", "host": "none"}
+    assert got.returncode == 0
+
+
 def test_run_is_shut_for_an_unprivileged_user():
     if not runlib.can_become_nobody():
         pytest.skip("needs root to become nobody")

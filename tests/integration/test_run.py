@@ -888,6 +888,25 @@ def test_clients_need_no_flag(tmp, origin, client):
     assert [path for path, _ in origin.requests] == [f"/ok/{client}"]
 
 
+def test_clients_need_no_proxy_either(tmp, origin):
+    """What ignores the variables asks the stub for a name, and is judged behind its address as in a CONNECT."""
+    if not shutil.which("curl"):
+        pytest.skip("no curl")
+    env = config_for(tmp, origin)
+    ok, other, away = (f"https://{x}" for x in (f"allowed.test:{origin.port}/ok/bare", f"allowed.test:{origin.port}/no",
+                                                f"denied.test:{origin.port}/ok/a"))
+    got = run(tmp, "env", "-i", "PATH=/usr/bin:/bin", "sh", "-c",
+              f"curl -sS {ok}; curl -sS {ok}; curl -sS4 {other}; curl -sS6 {ok}; curl -sS {away}; curl -sS {ok} --resolve "
+              f"allowed.test:{origin.port}:198.18.77.77", env=env)
+    assert got.stdout.count("hello from the origin") == 3 and '"reason":"no_rule"' in got.stdout, got
+    assert "Could not resolve host: denied.test" in got.stderr
+    assert [path for path, _ in origin.requests] == ["/ok/bare"] * 3
+    records = [json.loads(x) for x in (tmp / "run.jsonl").read_text().splitlines()]
+    ends = [r for r in records if r["event"] == "request.end"]
+    assert len(ends) == 3 and {(r["listener"], r["host"], r["path"]) for r in ends} == {("run-transparent", "allowed.test", "/ok/bare")}
+    assert {r["host"] for r in records if r["event"] == "dns.deny"} == {"denied.test"}
+
+
 def test_credential_is_injected_and_nowhere_else(tmp, origin):
     url = f"https://allowed.test:{origin.port}/cred/a?api_key=attacker&q=1"
     got = run(tmp, "curl", "-sSi", "-H", "X-Api-Key: attacker", "-H", "Cookie: session=attacker",
