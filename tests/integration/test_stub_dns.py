@@ -546,3 +546,15 @@ def test_a_file_of_hosts_outside_is_not_read_inside(tmp_path):
     got, _ = in_run(tmp_path, 'print(json.dumps([Path("/etc/hosts").read_text(), python(socket.gethostname())]))')
     assert not set(re.findall(r"^\S+", got[0], re.M)) - {"127.0.0.1", "::1", "127.0.1.1"}
     assert got[1] == ["127.0.1.1"]
+
+
+@pytest.mark.parametrize("link", ["../run/systemd/resolve/stub-resolv.conf", "/var/run/x/resolv.conf", None])
+def test_a_resolv_conf_that_leads_into_run(tmp_path, link):
+    """As systemd-resolved has it; /run is another one inside. Without the file resolvers ask 127.0.0.1."""
+    if os.geteuid() != 0 or not tool("unshare"):
+        pytest.skip("needs root for an /etc of its own")
+    make = f"ln -s {link} resolv.conf" if link else "true"
+    prefix = ["unshare", "-m", "sh", "-c", f"mkdir {tmp_path}/etc && cp -a /etc/. {tmp_path}/etc && cd {tmp_path}/etc && rm resolv.conf"
+              f" && {make} && mount --bind {tmp_path}/etc /etc && cd {tmp_path} && exec \"$@\"", "-"]
+    got, records = in_run(tmp_path, 'print(json.dumps([python("docs.example.com"), python("evil.test")]))', prefix=prefix)
+    assert got[0][0].startswith("198.18.0.") and got[1] == socket.EAI_NONAME and refused(records) == {"evil.test"}
