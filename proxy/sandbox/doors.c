@@ -226,7 +226,7 @@ struct opening {
 static int add_socket(struct opening *o, enum config_listener_kind kind, int type,
 		      const struct ipaddr *a, uint16_t port, struct err *e)
 {
-	int fd;
+	int fd = -1;
 
 	if (open_socket(type, a, port, &fd, e) != 0)
 		return -1;
