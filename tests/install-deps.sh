@@ -2,8 +2,8 @@
 # Installs the Debian packages that stile needs, if any is missing: `build` for compiling, `test` for
 # the test suite, `lint` for the linters, `bench` for the peers that `make bench` races against, `fuzz`
 # for the fuzzers, `containers` for `make containers`, `kernel` for `make kernel`. Asks for root (sudo) only when there is something to
-# install. `test` also fetches the packages of tests/clients/node and botocore into build/ and the modules
-# of tests/clients/go, and compiles these once, as tests fetch nothing; `containers` fetches two into
+# install. `test` also fetches the packages of tests/clients/node, botocore and two servers into build/ and the
+# modules of tests/clients/go, and compiles these once, as tests fetch nothing; `containers` fetches two into
 # build-containers/.
 set -eu
 
@@ -98,6 +98,19 @@ fetch_aws() {
 		echo "stile: botocore was not fetched" >&2
 }
 
+# Debian's servers that tests talk to through stile: unpacked, as installing them would start them.
+fetch_servers() {
+	into=$(dirname "$0")/../build/clients/servers
+	[ -e "$into/fetched" ] && return 0
+	[ -x /usr/sbin/sshd ] && ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 && return 0
+	echo "fetching OpenSSH's and PostgreSQL's servers"
+	rm -rf "$into" && mkdir -p "$into" && (cd "$into" &&
+		apt-get download -qq -o APT::Sandbox::User=root openssh-server libwrap0 postgresql-15 postgresql-client-15 libpq5 libldap-2.5-0 \
+			libsasl2-2 libxml2 2>/dev/null &&
+		for p in *.deb; do dpkg-deb -x "$p" . || exit 1; done && rm -rf -- *.deb etc var && touch fetched) ||
+		echo "stile: the servers of OpenSSH and PostgreSQL were not fetched" >&2
+}
+
 # podman-compose, as Debian's is too old to check a file, and what says whether an SBOM is one.
 fetch_containers() {
 	into=$(dirname "$0")/../build-containers/pip
@@ -122,7 +135,7 @@ fetch_kernel() {
 fetch() {
 	case " $* " in *" kernel "*) fetch_kernel ;; esac
 	case " $* " in *" containers "*) fetch_containers ;; esac
-	case " $* " in *" test "*) fetch_node; fetch_go; fetch_aws ;; esac
+	case " $* " in *" test "*) fetch_node; fetch_go; fetch_aws; fetch_servers ;; esac
 }
 
 if [ -z "$missing" ]; then

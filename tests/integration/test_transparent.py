@@ -3,7 +3,9 @@
 stile and its origins are in one namespace, the client is in another, where it has loopback and what is routed to
 that; the listeners are opened in the second (`netns`)."""
 
+import base64
 import ctypes
+import hashlib
 import os
 import re
 import shutil
@@ -234,6 +236,33 @@ def test_an_address_that_a_rule_spells_out(net, stile):
         denied(s, since, "no_rule", host=OTHER, port=origin.port)
 
 
+def test_a_redirection(net, stile):
+    """The address before it counts, and the port; the listener's own is nobody's target."""
+    if not shutil.which("iptables"):
+        pytest.skip("needs iptables")
+    with Listener() as origin, Listener("127.0.0.1") as free:
+        to, port = free.port, origin.port
+        free.socket.close()
+        s = stile(listen=[{"transparent": net.place(f"127.0.0.1:{to}")}], rules=[allow(f"tcp://{LITERAL}:{port}")])
+        rule = ["OUTPUT", "-t", "nat", "-p", "tcp", "-d", "11.98.0.0/16", "-j", "REDIRECT", "--to-ports", str(to)]
+        got = net.run("iptables", "-A", *rule)
+        if got.returncode:
+            pytest.skip(f"no redirection is to be had: {got.stderr}")
+        try:
+            with net.connect(LITERAL, port) as c, origin.accept() as o:
+                o.send(b"first\r\n")
+                assert c.read_until(b"\r\n") == b"first\r\n"
+            s.wait_record(event="tunnel.end", host=LITERAL, port=port)
+            for address, meant in ((LITERAL, port + 1), (OTHER, port), ("127.0.0.1", to)):
+                since = s.mark()
+                with net.connect(address, meant) as c:
+                    c.send(b"SSH-2.0-x\r\n")
+                    assert c.read_all() == b""
+                denied(s, since, "no_rule", host=address, port=meant)
+        finally:
+            assert net.run("iptables", "-D", *rule).returncode == 0
+
+
 def test_a_server_that_speaks_first(net, stile):
     with Listener() as origin:
         transparent(net, stile, origin.port, [allow(f"tcp://{LITERAL}:{origin.port}")])
@@ -401,6 +430,26 @@ def test_http2(world):
     with H2(world) as c:
         answers = [c.get("/echo/a"), c.get("/no/a")]
         assert [a.status for a in answers] == [200, 403]
+
+
+def test_a_websocket(net, stile):
+    key = "AAAAAAAAAAAAAAAAAAAAAA=="
+    accept = base64.b64encode(hashlib.sha1((key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").encode()).digest()).decode()
+    with Listener("127.0.0.1") as server:
+        p = server.port
+        s = stile(listen=[{"transparent": net.place(f"0.0.0.0:{p}")}, {"dns": net.place("127.0.0.1:53")}], rules=[allow(f"ws://origin.test:{p}/ws")])
+        hello = (f"GET {{}} HTTP/1.1\r\nHost: origin.test:{p}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+                 f"Sec-WebSocket-Key: {key}\r\n\r\n")
+        with net.connect(net.resolve("origin.test"), p) as c:
+            assert c.ask(hello.format("/other").encode()).status == 403
+            c.send(hello.format("/ws").encode())
+            with server.accept() as o:
+                o.read_head()
+                o.send(f"HTTP/1.1 101 X\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: {accept}\r\n\r\n".encode())
+                assert c.response_head().status == 101
+                o.send(b"\x82\x02hi")
+                assert c.read(4) == b"\x82\x02hi"
+        s.wait_record(event="request.end", path="/ws", status=101)
 
 
 @pytest.mark.parametrize("how", ["explain", "refuse"])
