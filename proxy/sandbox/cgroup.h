@@ -1,7 +1,8 @@
 /*
  * A control group (version 2) for one sandbox. It lies within the group that stile was started in,
- * or beside it where that loosens no limit of that one, and nothing else of the machine's groups is
- * changed. A process of its own removes it, also when stile is killed.
+ * or beside it where that loosens no limit of that one. Nothing else of the machine's groups is
+ * changed, but that the machine's root group hands controllers on that it did not. A process of its
+ * own removes it, also when stile is killed.
  */
 #ifndef STILE_PROXY_SANDBOX_CGROUP_H
 #define STILE_PROXY_SANDBOX_CGROUP_H

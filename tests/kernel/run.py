@@ -19,7 +19,7 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-SECONDS = 240
+SECONDS = 600
 MEMORY_MIB = 768
 
 
