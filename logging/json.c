@@ -71,18 +71,40 @@ static uint64_t load64(const char *p)
 	return v;
 }
 
+typedef signed char bytes16 __attribute__((vector_size(16)));
+typedef uint64_t words2 __attribute__((vector_size(16)));
+
+/* The same of sixteen. As a signed number what is not ASCII is below the space too. */
+static inline bool has_special16(words2 w)
+{
+	bytes16 v = (bytes16)w;
+	words2 bad = (words2)((v < 0x20) | (v == 0x7f) | (v == '"') | (v == '\\'));
+
+	return (bad[0] | bad[1]) != 0;
+}
+
+static words2 load128(const char *p)
+{
+	words2 v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
+
 /* Whether all of s is ASCII that needs no escape. The last step overlaps the one before it instead
  * of going byte by byte: most strings of a record are short. */
 static bool is_plain(struct str s)
 {
 	size_t i = 0;
 
-	if (s.n >= 8) {
-		for (; i + 8 < s.n; i += 8)
-			if (has_special(load64(s.p + i)))
+	if (s.n >= 16) {
+		for (; i + 16 < s.n; i += 16)
+			if (has_special16(load128(s.p + i)))
 				return false;
-		return !has_special(load64(s.p + s.n - 8));
+		return !has_special16(load128(s.p + s.n - 16));
 	}
+	if (s.n >= 8)
+		return !has_special16((words2){load64(s.p), load64(s.p + s.n - 8)});
 	if (s.n >= 4)
 		return !has_special(load32(s.p) | load32(s.p + s.n - 4) << 32);
 	for (; i < s.n; i++)
@@ -170,7 +192,9 @@ static bool put_plain(struct json *j, struct str s, char behind)
 
 	if (!is_plain(s))
 		return false;
-	p = strbuf_reserve(j->out, s.n + 4);
+	p = strbuf_room(j->out, s.n + 4);
+	if (!p)
+		p = strbuf_reserve(j->out, s.n + 4);
 	if (!p)
 		return false;
 	if (j->need_comma)
@@ -198,21 +222,10 @@ void json_key(struct json *j, const char *key)
 	j->need_comma = false;
 }
 
-void json_key_literal(struct json *j, struct str quoted)
+void json_key_slowly(struct json *j, struct str quoted)
 {
-	char *p = strbuf_reserve(j->out, quoted.n + 1);
-	size_t comma = j->need_comma ? 1 : 0;
-
-	j->need_comma = false;
-	if (!p) {
-		strbuf_add(j->out, comma ? STR(",") : STR_NONE);
-		strbuf_add(j->out, quoted);
-		return;
-	}
-	*p = ',';
-	memcpy(p + comma, quoted.p, quoted.n);
-	p[comma + quoted.n] = '\0';
-	j->out->len += comma + quoted.n;
+	separate(j);
+	strbuf_add(j->out, quoted);
 }
 
 void json_members(struct json *j, struct str members)

@@ -67,13 +67,13 @@ static const char *second_text(time_t second)
 	return text;
 }
 
-static void put_word(struct json *j, struct str key, struct str s)
+static ATTR_INLINE void put_word(struct json *j, struct str key, struct str s)
 {
 	json_key_literal(j, key);
 	json_str(j, s);
 }
 
-static void put_number(struct json *j, struct str key, uint64_t n)
+static ATTR_INLINE void put_number(struct json *j, struct str key, uint64_t n)
 {
 	json_key_literal(j, key);
 	json_u64(j, n);
@@ -93,7 +93,7 @@ static void put_time(struct json *j, struct timespec t)
 }
 
 /* An absent value is left out. */
-static void put_value(struct json *j, struct str key, struct str s, size_t cap)
+static ATTR_INLINE void put_value(struct json *j, struct str key, struct str s, size_t cap)
 {
 	if (s.n == 0)
 		return;

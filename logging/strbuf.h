@@ -35,19 +35,31 @@ void strbuf_reset(struct strbuf *b); /* empties, keeps the memory */
 /* Room for n more bytes, for a caller that writes them itself and then adds them to len and sets
  * the terminator; NULL if there is none (nothing is marked then). Valid until the next change. */
 char *strbuf_reserve(struct strbuf *b, size_t n);
+
+/* The same where the memory is there already, without a call; NULL says nothing of strbuf_reserve.
+ */
+static inline char *strbuf_room(const struct strbuf *b, size_t n)
+{
+	if (b->overflowed || n >= b->cap - b->len || n > b->max - b->len)
+		return NULL;
+	return b->data + b->len;
+}
+
 void strbuf_add_slowly(struct strbuf *b, struct str s); /* for strbuf_add alone */
 
 /* The common case, memory that is there, without a call: a head or a record is many small pieces.
  */
 static inline void strbuf_add(struct strbuf *b, struct str s)
 {
+	char *p = strbuf_room(b, s.n);
+
 	if (s.n == 0)
 		return;
-	if (b->overflowed || s.n >= b->cap - b->len || s.n > b->max - b->len) {
+	if (!p) {
 		strbuf_add_slowly(b, s);
 		return;
 	}
-	memcpy(b->data + b->len, s.p, s.n);
+	memcpy(p, s.p, s.n);
 	b->len += s.n;
 	b->data[b->len] = '\0';
 }
