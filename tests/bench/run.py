@@ -49,14 +49,14 @@ CASES = {
     "b": Case("CONNECT for each request", ["bench", "load", "--conns", "32", "--tunnel", "--fresh"], "clear",
               [*ALL]),
     "c": Case("inspected, keep-alive", ["bench", "load", "--conns", "32", "--tunnel", "--tls"], "tls",
-              ["direct", "floor", "stile", "stile x2", "squid", "envoy", "mitmproxy"]),
+              ["direct", "floor", "TLS floor", "stile", "stile x2", "squid", "envoy", "mitmproxy"]),
     "d": Case("inspected, new connection each",
               ["bench", "load", "--conns", "16", "--tunnel", "--tls", "--fresh"], "tls",
               ["direct", "floor", "stile", "stile x2", "squid"]),
     "e": Case("tunnel, bulk", ["bench", "load", "--conns", "4", "--tunnel", "--path", "/bulk"], "clear",
               ["direct", "floor", "stile", "squid", "tinyproxy"]),
     "f": Case("inspected, bulk", ["bench", "load", "--conns", "4", "--tunnel", "--tls", "--path", "/bulk"],
-              "tls", ["direct", "floor", "stile", "squid", "envoy"]),
+              "tls", ["direct", "floor", "TLS floor", "stile", "squid", "envoy"]),
     "g": Case(f"{IDLE_TUNNELS} idle tunnels", [], "clear", ["floor", "stile", "squid", "tinyproxy"]),
     "h": Case("decisions and loading", [], "clear", []),
     "i": Case("one connection, forward", ["bench", "load", "--conns", "1"], "clear",
@@ -165,6 +165,8 @@ class Bench:
         self.program.parent.mkdir(parents=True, exist_ok=True)
         flags = ["cc", "-O2", "-std=c17", "-D_GNU_SOURCE", f"-I{ROOT}"]
         subprocess.run([*flags, "-o", self.program, HERE / "bench.c", "-lssl", "-lcrypto"], check=True)
+        subprocess.run([*flags, "-o", self.build / "bench/tlsfloor", HERE / "tlsfloor.c", "-lssl", "-lcrypto"],
+                       check=True)
         subprocess.run([*flags, "-o", self.h2, HERE / "h2.c", HERE / "events.c", "-lnghttp2", "-lssl", "-lcrypto",
                         "-pthread"], check=True)
         subprocess.run([*flags, "-o", self.build / "bench/decide", HERE / "decide.c",
@@ -218,6 +220,14 @@ class Bench:
         for kind, at in self.origin.items():
             pid, self.ports["floor"][kind] = self.start_own(self.program, "floor", "--port", at)
             self.pids[f"floor {kind}"] = pid
+        folder = self.folder / "tls-floor"
+        folder.mkdir()
+        cert, key = peers.self_signed(folder, HOST)
+        both = folder / "both.pem"
+        both.write_text(cert.read_text() + key.read_text())
+        self.pids["TLS floor"], port = self.start_own(self.build / "bench/tlsfloor", str(self.origin["tls"]), both)
+        self.ports["TLS floor"] = {"tls": port}
+        self.ca["TLS floor"] = cert
 
     def start_stile(self, name: str, workers: int) -> None:
         folder = self.folder / name.replace(" ", "-")
@@ -284,7 +294,7 @@ policies:
             raise RuntimeError(f"missing: {self.missing[who]}")
         program, what, *options = options
         args = [self.build / "bench" / program, what, "--host", HOST, "--requests", str(requests)]
-        if who in ("direct", "floor"):
+        if who in ("direct", "floor", "TLS floor"):
             args += ["--port", str(self.origin[origin] if who == "direct" else self.ports[who][origin])]
             args += [o for o in options if o != "--tunnel"]
         else:
@@ -599,7 +609,7 @@ def main() -> None:
         cases = pick([*o.cases, *o.only.split(",")])
     except KeyError as e:
         a.error(f"no case {e} (there are {', '.join(CASES)})")
-    own = {"direct", "floor", "stile", "stile x2"}
+    own = {"direct", "floor", "TLS floor", "stile", "stile x2"}
     wanted = {w for c in cases for w in CASES[c].who if not o.no_peers or w in own}
     for c in CASES.values():
         c.who[:] = [w for w in c.who if w in wanted]

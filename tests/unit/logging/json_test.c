@@ -104,7 +104,7 @@ static void test_every_byte(void **state)
 /* Eight bytes are looked at in one step: each byte at each place of strings around that size. */
 static void test_every_place(void **state)
 {
-	char text[20];
+	char text[36];
 
 	(void)state;
 	for (size_t n = 1; n <= sizeof(text); n++) {
