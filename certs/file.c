@@ -63,6 +63,7 @@ int file_read(int dir_fd, const char *name, size_t max, struct file_text *ret, s
 		goto out;
 	}
 	t.mode = st.st_mode;
+	t.uid = st.st_uid;
 	*ret = t;
 	rc = 0;
 out:

@@ -15,7 +15,9 @@ struct file_text {
 	char *p;
 	/* plain */
 	size_t n;
-	mode_t mode; /* of the descriptor that was read, not of the path a moment before */
+	/* of the descriptor that was read, not of the path a moment before */
+	mode_t mode;
+	uid_t uid;
 };
 
 /* dir_fd: AT_FDCWD or the folder that name is relative to. Only a regular file of at most max

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -246,6 +247,56 @@ static void refuses_open_key(void **state)
 	ca_unref(ca);
 }
 
+/* In a process of its own, as who is not root: 0 when the key is taken. */
+static int load_as(uid_t uid, gid_t group)
+{
+	struct err e = ERR_INIT;
+	struct ca *ca;
+	int status = -1;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		if (setgroups(1, &group) != 0 || setgid(uid) != 0 || setuid(uid) != 0)
+			_exit(99);
+		_exit(ca_load(dir, &ca, &e) == 0 ? 0 : 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+/* As a Secret of Kubernetes is mounted: root's, and of a group that the container is in. */
+static void takes_a_key_of_root_that_is_lent(void **state)
+{
+	static const struct {
+		uid_t owner;
+		mode_t mode;
+		int want;
+	} cases[] = {
+		{0, 0440, 0},	  {0, 0640, 0},	    {0, 0460, 1},     {0, 0444, 1},
+		{65532, 0440, 1}, {65532, 0400, 0}, {65533, 0440, 1},
+	};
+	struct err e = ERR_INIT;
+	struct ca *ca;
+
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	assert_int_equal(ca_load_or_create(dir, &ca, &e), 0);
+	ca_unref(ca);
+	assert_int_equal(chmod(dir, 0755), 0);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		assert_int_equal(chown(path("ca.key"), cases[i].owner, 4242), 0);
+		assert_int_equal(chmod(path("ca.key"), cases[i].mode), 0);
+		assert_int_equal(load_as(65532, 4242), cases[i].want);
+	}
+	/* Root itself could change the mode. */
+	assert_int_equal(chown(path("ca.key"), 0, 4242), 0);
+	assert_int_equal(chmod(path("ca.key"), 0440), 0);
+	assert_int_equal(ca_load(dir, &ca, &e), -1);
+	assert_says(e.text, "chmod 600 ");
+}
+
 static void put_pair(X509 *const *certs, size_t n, EVP_PKEY *key)
 {
 	FILE *f;
@@ -382,6 +433,7 @@ int main(void)
 		IN_DIR(raced),
 		IN_DIR(half_a_pair),
 		IN_DIR(refuses_open_key),
+		IN_DIR(takes_a_key_of_root_that_is_lent),
 		IN_DIR(refuses_bad_pairs),
 		IN_DIR(intermediate),
 		IN_DIR(rotated),
