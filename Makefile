@@ -106,6 +106,7 @@ help:
 	@echo "make lint       clang-format, clang-tidy, cppcheck, layers, banned functions"
 	@echo "make containers the image, the compose file and the launcher of docker/, with Podman (needs root)"
 	@echo "make kernel     stile run on a kernel of its own, in a virtual machine (x86-64)"
+	@echo "make manifests  docker/kubernetes/*.yaml out of its chart"
 	@echo "make strace     the system calls of one forwarded request"
 	@echo "make install    into DESTDIR/PREFIX ($(PREFIX))"
 	@echo "make clean      remove build folders"
@@ -147,7 +148,7 @@ bypass: test-deps all
 containers: all
 	@sh tests/install-deps.sh containers
 	STILE_CONTAINERS=1 STILE=$(abspath $(BUILD)/stile) $(PYTHON) -m pytest -q -rs -p no:cacheprovider \
-		--durations=10 tests/integration/test_docker.py
+		--durations=10 tests/integration/test_docker.py tests/integration/test_kubernetes.py
 
 .PHONY: kernel
 kernel: all
@@ -163,6 +164,7 @@ bench: test-deps all
 -include tests/soak/soak.mk
 -include tests/torture/torture.mk
 -include tests/vault/vault.mk
+-include tests/kubernetes/kubernetes.mk
 
 .PHONY: strace
 strace: test-deps all

@@ -4,7 +4,7 @@
 # for the fuzzers, `containers` for `make containers`, `kernel` for `make kernel`. Asks for root (sudo) only when there is something to
 # install. `test` also fetches the packages of tests/clients/node, botocore and two servers into build/ and the
 # modules of tests/clients/go, and compiles these once, as tests fetch nothing; `containers` fetches two into
-# build-containers/.
+# build-containers/. `kubernetes`, which `containers` holds too, compiles tests/kubernetes.
 set -eu
 
 build="gcc make pkg-config libc6-dev libevent-dev libssl-dev libyaml-dev libc-ares-dev libnghttp2-dev
@@ -22,6 +22,8 @@ bench="python3 python3-cryptography python3-venv openssl squid-openssl tinyproxy
 containers="podman runc crun runsc netavark iptables iproute2 python3-pip curl"
 kernel="python3 qemu-system-x86 busybox-static ca-certificates"
 
+kubernetes="golang-go"
+
 want=
 for group in "$@"; do
 	case $group in
@@ -32,8 +34,9 @@ for group in "$@"; do
 	bench) want="$want $build $bench" ;;
 	fuzz) want="$want $build $fuzz" ;;
 	kernel) want="$want $build $kernel" ;;
-	containers) want="$want $build $test $containers" ;;
-	*) echo "install-deps.sh: unknown group $group (build, demo, test, lint, bench, fuzz, kernel or containers)" >&2
+	containers) want="$want $build $test $containers $kubernetes" ;;
+	kubernetes) want="$want $kubernetes" ;;
+	*) echo "install-deps.sh: unknown group $group (build, demo, test, lint, bench, fuzz, kernel, containers or kubernetes)" >&2
 		exit 2 ;;
 	esac
 done
@@ -132,8 +135,26 @@ fetch_kernel() {
 		echo "stile: $package was not fetched" >&2
 }
 
+# Kubernetes's own types need a newer Go than Debian 12 has.
+fetch_kubernetes() {
+	here=$(dirname "$0")
+	into=$here/../build/clients/kubernetes
+	command -v go >/dev/null || return 0
+	mkdir -p "$into"
+	key=$(cat "$here"/kubernetes/*.go "$here"/kubernetes/go.* | cksum)
+	[ -x "$into/kubernetes" ] && [ "$(cat "$into/key" 2>/dev/null)" = "$key" ] && return 0
+	echo "compiling tests/kubernetes"
+	(cd "$here/kubernetes" && GOFLAGS=-mod=readonly GOTOOLCHAIN=local GOWORK=off GOPROXY=off \
+		go build -ldflags="-s -w" -o ../../build/clients/kubernetes/kubernetes . 2>/dev/null ||
+		GOFLAGS=-mod=readonly GOTOOLCHAIN=local GOWORK=off \
+			go build -ldflags="-s -w" -o ../../build/clients/kubernetes/kubernetes .) &&
+		echo "$key" >"$into/key" ||
+		echo "stile: tests/kubernetes was not compiled" >&2
+}
+
 fetch() {
 	case " $* " in *" kernel "*) fetch_kernel ;; esac
+	case " $* " in *" containers "* | *" kubernetes "*) fetch_kubernetes ;; esac
 	case " $* " in *" containers "*) fetch_containers ;; esac
 	case " $* " in *" test "*) fetch_node; fetch_go; fetch_aws; fetch_servers ;; esac
 }

@@ -15,7 +15,7 @@ BIN = pathlib.Path(os.environ.get("STILE", REPO / "build" / "stile"))
 MAN1, MAN5 = REPO / "proxy/man/stile.1", REPO / "proxy/man/stile.yaml.5"
 COMPLETIONS = REPO / "proxy/completions"
 EXAMPLES = sorted((REPO / "proxy/examples").glob("*.yaml"))
-READMES = sorted([*REPO.glob("README.md"), *REPO.glob("docker/README.md"), *REPO.glob("proxy/**/README.md"),
+READMES = sorted([*REPO.glob("README.md"), *REPO.glob("docker/**/README.md"), *REPO.glob("proxy/**/README.md"),
                   *REPO.glob("logging/README.md"), *REPO.glob("policy/README.md"), *REPO.glob("certs/README.md"),
                   *REPO.glob("tests/**/README.md")])
 ALSO = {"run": {"--config", "--help", "-h"}}  # spellings that the manual has on top of `stile help`

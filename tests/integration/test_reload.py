@@ -1,5 +1,6 @@
 """SIGHUP: a reload is atomic, judges everything anew that was not admitted yet, and changes nothing when it fails."""
 
+import os
 import re
 import shutil
 import signal
@@ -42,12 +43,14 @@ def test_nothing_changes_without_a_signal(stile):
     assert s.get("/ok/a").status == 200
 
 
-def mount(folder, generation, **files):
+def mount(folder, generation, mode=0o644, group=-1, **files):
     """A volume as the kubelet lays it: the files are links through ..data, which is a link that is swapped."""
     real = folder / f"..{generation}"
     real.mkdir(parents=True)
     for name, text in files.items():
         (real / name).write_text(text)
+        os.chown(real / name, -1, group)
+        (real / name).chmod(mode)
         link = folder / name
         if not link.is_symlink():
             link.symlink_to(f"..data/{name}")
