@@ -201,6 +201,12 @@
 #define LIMIT_MS_ADMIN		  5000	/* from accept to the end of the answer */
 #define LIMIT_MS_ADMIN_CLIENT	  30000 /* a reload may come before: LIMIT_MS_SOURCES_FIRST */
 
+/* The metrics: who may connect is not asked. */
+#define LIMIT_METRICS_CONNECTIONS   8
+#define LIMIT_METRICS_REQUEST_BYTES 8192
+#define LIMIT_METRICS_ANSWER_BYTES  131072
+#define LIMIT_MS_METRICS	    5000 /* from accept to the end of the answer */
+
 /* Credentials. */
 #define LIMIT_PLACEHOLDER_BYTES	 256 /* of a made-up value, however long the real one is */
 #define LIMIT_PLACEHOLDER_PREFIX 64

@@ -113,6 +113,7 @@ static void config_free(struct config *c)
 	free(c->log_to);
 	free(c->user);
 	free(c->admin_path);
+	free(c->metrics);
 	free(c);
 }
 

@@ -285,6 +285,7 @@ struct config {
 	char *log_to;			       /* NULL: stdout */
 	char *user;			       /* `user:`; NULL: stay who we are */
 	char *admin_path;		       /* the socket of `admin:`; NULL: none */
+	struct config_listener *metrics;       /* the address of `metrics:`; NULL: none */
 	struct config_credential *credentials; /* sorted by name */
 	size_t credentials_n;
 	struct config_test *tests;

@@ -133,6 +133,7 @@ static void load_top(struct loader *l, const struct yaml_node *root)
 		{KEY_TOP_POLICIES, load_policies},
 		{KEY_TOP_ADMIN, load_admin},
 		{KEY_TOP_STATE, load_state},
+		{KEY_TOP_METRICS, load_metrics},
 		{KEY_TOP_LISTEN, load_listen},
 	};
 	struct section_values v;

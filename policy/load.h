@@ -70,6 +70,7 @@ char *load_path(struct loader *l, const struct yaml_node *node, struct str s);
 
 void load_listen(struct loader *l, const struct yaml_node *node);
 void load_admin(struct loader *l, const struct yaml_node *node); /* before load_listen */
+void load_metrics(struct loader *l, const struct yaml_node *node);
 void load_ca(struct loader *l, const struct yaml_node *node);
 void load_upstream(struct loader *l, const struct yaml_node *node);
 void load_log(struct loader *l, const struct yaml_node *node);

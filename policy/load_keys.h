@@ -20,6 +20,7 @@
 	X(TOP, DENY, "deny")                                                                       \
 	X(TOP, USER, "user")                                                                       \
 	X(TOP, ADMIN, "admin")                                                                     \
+	X(TOP, METRICS, "metrics")                                                                 \
 	X(TOP, RELOAD, "reload")                                                                   \
 	X(TOP, STATE, "state")                                                                     \
 	X(LISTEN, PROXY, "proxy")                                                                  \

@@ -1,8 +1,9 @@
 /*
- * Reads `listen:` and `admin:`. An address is spelt out: nothing is looked up and nothing is opened
- * here. Called by load.c, behind the policies.
+ * Reads `listen:`, `admin:` and `metrics:`. An address is spelt out: nothing is looked up and
+ * nothing is opened here. Called by load.c, behind the policies.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/un.h>
 
@@ -167,6 +168,21 @@ void load_admin(struct loader *l, const struct yaml_node *node)
 			  SHOW(s));
 	else
 		l->c->admin_path = read_socket(l, node, str_skip(s, UNIX_PREFIX.n));
+}
+
+/* A number for everybody who can connect, so it says which address: a scraper is rarely of our
+ * user. */
+void load_metrics(struct loader *l, const struct yaml_node *node)
+{
+	struct config_listener *to = calloc(1, sizeof(*to));
+	struct str s;
+
+	if (!to)
+		fault_add(l->f, node->line, node->col, "out of memory");
+	else if (load_plain(l, node, "`metrics`", &s) < 0 || read_tcp(l, node, s, to) < 0)
+		free(to);
+	else
+		l->c->metrics = to;
 }
 
 /* Octal, as it is written everywhere: 660, 0660. */

@@ -17,6 +17,7 @@
 #include "proxy/cli/admin_server.h"
 #include "proxy/cli/cli.h"
 #include "proxy/cli/config_watch.h"
+#include "proxy/cli/metrics.h"
 #include "proxy/cli/notify.h"
 #include "proxy/cli/privileges.h"
 #include "proxy/keeper/keeper.h"
@@ -31,7 +32,8 @@ struct serve {
 	struct keeper *keeper;
 	struct ca *ca; /* without its key */
 	struct engine *engine;
-	struct admin *admin; /* NULL: none */
+	struct admin *admin;	 /* NULL: none */
+	struct metrics *metrics; /* NULL: none */
 	struct config_watch watch;
 	int signals;
 };
@@ -70,6 +72,14 @@ static void say_listening(const struct serve *s)
 		else
 			strbuf_adds(&b, "a policy for each token)");
 		log_info("listening on %s", strbuf_cstr(&b));
+		strbuf_clear(&b);
+	}
+	if (s->metrics) {
+		struct strbuf b;
+
+		strbuf_init(&b, 128);
+		listener_add_place(s->config->metrics, metrics_port(s->metrics), &b);
+		log_info("metrics at http://%s/metrics", strbuf_cstr(&b));
 		strbuf_clear(&b);
 	}
 }
@@ -115,7 +125,8 @@ static int serve_start(struct serve *s, struct err *e)
 	o.ca = s->ca;
 	o.keeper = s->keeper;
 	if (engine_new(&o, &s->engine, e) < 0 || admin_open(s->config, &s->admin, e) < 0 ||
-	    give_away(s, e) < 0 || privileges_drop(s->config->user, e) < 0 ||
+	    metrics_open(s->config, &s->metrics, e) < 0 || give_away(s, e) < 0 ||
+	    privileges_drop(s->config->user, e) < 0 ||
 	    keeper_confine(s->keeper, s->config, e) < 0 || engine_start(s->engine, e) < 0)
 		return -1;
 	say_listening(s);
@@ -197,7 +208,6 @@ static void reload(struct serve *s)
 		config_watch_note(&s->watch, fresh);
 		if (engine_reload(s->engine, fresh, &e) < 0) {
 			log_error("reload: %s; the old policy stays", e.text);
-			engine_reject(s->engine, e.text);
 			config_unref(fresh);
 		} else {
 			config_unref(s->config);
@@ -235,11 +245,12 @@ static int64_t now_ms(void)
 /* 0: it was told to stop; 1: it cannot go on. */
 static int serve_loop(struct serve *s)
 {
-	struct pollfd p[1 + ADMIN_FDS] = {{.fd = s->signals, .events = POLLIN}};
+	struct pollfd p[1 + ADMIN_FDS + METRICS_FDS] = {{.fd = s->signals, .events = POLLIN}};
 
 	for (;;) {
 		nfds_t admin_n = admin_poll(s->admin, p + 1);
-		int n = poll(p, 1 + admin_n, TICK_MS);
+		nfds_t metrics_n = metrics_poll(s->metrics, p + 1 + admin_n);
+		int n = poll(p, 1 + admin_n + metrics_n, TICK_MS);
 
 		if (n > 0 && p[0].revents && on_signal(s))
 			return 0;
@@ -247,6 +258,7 @@ static int serve_loop(struct serve *s)
 			return 1;
 		engine_look(s->engine);
 		admin_turn(s->admin, p + 1, n > 0 ? admin_n : 0, s->engine);
+		metrics_turn(s->metrics, p + 1 + admin_n, n > 0 ? metrics_n : 0, s->engine);
 		if (config_watch_due(&s->watch, s->config, now_ms())) {
 			log_info("%s has changed", s->config->file);
 			reload(s);
@@ -264,6 +276,8 @@ static void serve_stop(struct serve *s)
 	notify_send("STOPPING=1");
 	admin_free(s->admin); /* nobody is to be sent here any more */
 	s->admin = NULL;
+	metrics_free(s->metrics);
+	s->metrics = NULL;
 	engine_drain(s->engine, ms);
 	while (!engine_is_drained(s->engine)) {
 		struct signalfd_siginfo si;
@@ -315,6 +329,7 @@ int cmd_serve(int argc, char **argv)
 		code = 1;
 	}
 	admin_free(s.admin);
+	metrics_free(s.metrics);
 	engine_free(s.engine);
 	ca_unref(s.ca);
 	keeper_stop(s.keeper);

@@ -49,7 +49,8 @@ struct engine {
 	bool started;
 	bool tell;
 	bool draining;
-	int64_t started_us; /* CLOCK_BOOTTIME */
+	int64_t started_us;   /* CLOCK_BOOTTIME */
+	struct counts counts; /* of the records that no worker writes */
 };
 
 /* ---- records of the process itself ---- */
@@ -82,6 +83,7 @@ static uint64_t write_event(struct engine *g, enum record_event event, const cha
 		if (detail)
 			r.error_detail = str_from_c(detail);
 		r.sandbox = str_from_c(g->sandbox);
+		counts_note(&g->counts, &r);
 		ticket = log_port_add(g->log, &r, true);
 		strbuf_clear(&rules);
 		if (event != RECORD_POLICY_LOAD)
@@ -115,6 +117,7 @@ static uint64_t write_sandbox(struct engine *g, const struct sandbox *s, struct 
 	if (why == REASON_NONE && gmtime_r(&ends, &tm) &&
 	    strftime(text, sizeof(text), "good until %Y-%m-%dT%H:%M:%SZ", &tm) > 0)
 		r.error_detail = str_from_c(text);
+	counts_note(&g->counts, &r);
 	return log_port_add(g->log, &r, true);
 }
 
@@ -552,6 +555,10 @@ static int check_reload(const struct config *old, const struct config *c, struct
 		return err_set(e, "%s: `admin` has changed (restart stile)", c->file);
 	if (!same_state(old->state, c->state))
 		return err_set(e, "%s: `state` has changed (restart stile)", c->file);
+	if (!old->metrics != !c->metrics ||
+	    (old->metrics && (!ipaddr_eq(&old->metrics->addr, &c->metrics->addr) ||
+			      old->metrics->port != c->metrics->port)))
+		return err_set(e, "%s: `metrics` has changed (restart stile)", c->file);
 	if (old->limits.workers != c->limits.workers)
 		return err_set(e, "%s: `limits: workers` has changed (restart stile)", c->file);
 	return 0;
@@ -675,6 +682,13 @@ void engine_measure(const struct engine *g, struct engine_measures *ret)
 		ret->connections += worker_connections(g->workers[n]);
 		ret->requests += worker_requests(g->workers[n]);
 	}
+}
+
+void engine_count(const struct engine *g, struct counts *sum)
+{
+	counts_add(sum, &g->counts);
+	for (size_t n = 0; n < g->workers_n; n++)
+		counts_add(sum, &g->workers[n]->counts);
 }
 
 /* ---- the end ---- */

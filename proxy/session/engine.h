@@ -84,6 +84,8 @@ struct sandboxes *engine_sandboxes(struct engine *g); /* borrowed */
 struct snapshot;
 const struct snapshot *engine_snapshot(const struct engine *g);
 
+struct counts;
+
 struct engine_measures {
 	/* borrowed */
 	const char *log_to;
@@ -98,6 +100,8 @@ struct engine_measures {
 	bool draining;
 };
 void engine_measure(const struct engine *g, struct engine_measures *ret);
+/* Adds what has been counted so far to *sum. */
+void engine_count(const struct engine *g, struct counts *sum);
 
 /* False: its keeper has ended, and so must it. To be asked on the main thread every 500 ms. */
 bool engine_is_whole(const struct engine *g);

@@ -118,6 +118,7 @@ static void on_turn_end(void *arg)
 
 uint64_t worker_log(struct worker *w, const struct record *r, bool must)
 {
+	counts_note(&w->counts, r);
 	return log_port_add(w->log, r, must);
 }
 

@@ -17,6 +17,7 @@
 #include "proxy/net/own_addrs.h"
 #include "proxy/net/pool.h"
 #include "proxy/net/resolve.h"
+#include "proxy/session/counts.h"
 #include "proxy/session/sandboxes.h"
 #include "proxy/session/share.h"
 #include "proxy/session/snapshot.h"
@@ -126,6 +127,7 @@ struct worker {
 	struct state *state;	     /* NULL: these are this process's own */
 	/* plain */
 	struct token_guesses guesses[64];
+	struct counts counts; /* of its records; read by the main thread */
 	size_t listeners_n;
 	size_t clients_n;
 	size_t spares_n;

@@ -126,6 +126,19 @@ static void test_tokens(void **state)
 	config_unref(c);
 }
 
+static void test_metrics(void **state)
+{
+	struct config *c = loaded("stile.yaml", STR("version: 1\n"
+						    "metrics: '[::1]:9464'\n"
+						    "policies: {p: {rules: [{allow: a.test}]}}\n"));
+
+	(void)state;
+	assert_non_null(c->metrics);
+	assert_int_equal(c->metrics->addr.family, 6);
+	assert_int_equal(c->metrics->port, 9464);
+	config_unref(c);
+}
+
 static void test_reload(void **state)
 {
 	static const struct {
@@ -818,6 +831,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_listeners),
 		cmocka_unit_test(test_reload),
+		cmocka_unit_test(test_metrics),
 		cmocka_unit_test(test_transparent),
 		cmocka_unit_test(test_tokens),
 		cmocka_unit_test(test_sections),
