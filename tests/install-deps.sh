@@ -14,7 +14,7 @@ test="libcmocka-dev python3 python3-pytest python3-pytest-xdist python3-requests
  python3-cryptography python3-yaml python3-h11 python3-h2 python3-grpcio nghttp2-client curl wget git nodejs
  default-jdk-headless golang-go chromium libnss3-tools fonts-dejavu-core
  python3-websockets python3-brotli python3-oauthlib python3-jwt node-ws node-https-proxy-agent npm
- python3-httpx python3-jmespath python3-dateutil python3-pip openssl iproute2 strace procps bind9-dnsutils tinyproxy-bin util-linux man-db redis-tools"
+ python3-prometheus-client python3-httpx python3-jmespath python3-dateutil python3-pip openssl iproute2 strace procps bind9-dnsutils tinyproxy-bin util-linux man-db redis-tools"
 demo="python3 python3-cryptography curl"
 lint="clang clang-tidy clang-format cppcheck libclang-rt-14-dev llvm"
 fuzz="clang libclang-rt-14-dev llvm python3 python3-h11 nodejs"
@@ -135,7 +135,7 @@ fetch_kernel() {
 		echo "stile: $package was not fetched" >&2
 }
 
-# Kubernetes's own types need a newer Go than Debian 12 has.
+# Kubernetes's own types need a newer Go than Debian 12 has. Without optimizing it takes a third less.
 fetch_kubernetes() {
 	here=$(dirname "$0")
 	into=$here/../build/clients/kubernetes
@@ -145,9 +145,9 @@ fetch_kubernetes() {
 	[ -x "$into/kubernetes" ] && [ "$(cat "$into/key" 2>/dev/null)" = "$key" ] && return 0
 	echo "compiling tests/kubernetes"
 	(cd "$here/kubernetes" && GOFLAGS=-mod=readonly GOTOOLCHAIN=local GOWORK=off GOPROXY=off \
-		go build -ldflags="-s -w" -o ../../build/clients/kubernetes/kubernetes . 2>/dev/null ||
+		go build -gcflags="all=-N -l" -ldflags="-s -w" -o ../../build/clients/kubernetes/ . 2>/dev/null ||
 		GOFLAGS=-mod=readonly GOTOOLCHAIN=local GOWORK=off \
-			go build -ldflags="-s -w" -o ../../build/clients/kubernetes/kubernetes .) &&
+			go build -gcflags="all=-N -l" -ldflags="-s -w" -o ../../build/clients/kubernetes/ .) &&
 		echo "$key" >"$into/key" ||
 		echo "stile: tests/kubernetes was not compiled" >&2
 }

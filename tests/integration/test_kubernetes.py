@@ -117,6 +117,7 @@ EVERYTHING = {
     "createNamespaces": {"gateway": True, "sandboxes": True},
     "networkPolicy": {"dns": {"nodeLocal": "169.254.20.10"}, "ports": [443],
                       "extraEgress": [{"to": [{"ipBlock": {"cidr": "10.9.0.0/24"}}], "ports": [{"port": 5432}]}]},
+    "metrics": {"enabled": True, "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
     "gvisor": {"enabled": True}, "example": {"enabled": True, "tokenSecret": "agent-url"}, "sidecar": {
         "enabled": True, "gatewayAddress": "10.1.2.3", "credentialSecrets": [{"name": "b", "secretName": "b"}]}}
 
@@ -150,7 +151,7 @@ def test_every_pod_is_restricted_and_held(render):
                 assert not any(m.get("subPath") for m in c["volumeMounts"]), "a subPath is never replaced"
             assert not any("hostPath" in v for v in pod["volumes"])
     assert kinds == {"Namespace", "NetworkPolicy", "PodDisruptionBudget", "ServiceAccount", "ConfigMap", "Service",
-                     "Deployment", "HorizontalPodAutoscaler", "Job", "RuntimeClass"}
+                     "Deployment", "HorizontalPodAutoscaler", "Job", "RuntimeClass", "ServiceMonitor"}
 
 
 def test_what_is_wrong_is_found(tmp_path):
@@ -181,7 +182,15 @@ def test_the_gateway(render):
         assert selector.items() <= labels.items()
     config = yaml.safe_load(config_of(found))
     assert config["listen"] == [{"name": "sandboxes", "proxy": "[::]:3128", "tokens": "required"}]
-    assert container["ports"] == [{"name": "proxy", "containerPort": 3128, "protocol": "TCP"}]
+    assert container["ports"] == [{"name": "proxy", "containerPort": 3128, "protocol": "TCP"},
+                                  {"name": "metrics", "containerPort": 9464, "protocol": "TCP"}]
+    assert config["metrics"] == "[::]:9464"
+    scraped = one(found, "Service", "stile-metrics")
+    monitor = one(found, "ServiceMonitor", "stile")["spec"]
+    assert scraped["spec"]["selector"].items() <= labels.items() and scraped["spec"]["ports"][0]["targetPort"] == "metrics"
+    assert monitor["selector"]["matchLabels"].items() <= scraped["metadata"]["labels"].items()
+    assert not monitor["selector"]["matchLabels"].items() <= one(found, "Service", "stile")["metadata"]["labels"].items()
+    assert [e["port"] for e in monitor["endpoints"]] == [scraped["spec"]["ports"][0]["name"]]
     drain = int(config["limits"]["drain"].removesuffix("s"))
     sleep = container["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert pod["terminationGracePeriodSeconds"] >= drain + sleep + 5
@@ -231,6 +240,7 @@ DISGUISED = {**SANDBOX, "labels": GATEWAY["labels"]}
 DNS = {"ip": "10.244.0.2", "namespace": "kube-system", "labels": {"k8s-app": "kube-dns"}}
 OTHER = {"ip": "10.244.3.3", "namespace": "default", "labels": {"app": "x"}}
 FORGED = {"ip": "10.244.3.4", "namespace": "default", "labels": GATEWAY["labels"]}
+SCRAPER = {"ip": "10.244.5.5", "namespace": "monitoring", "labels": {"app": "prometheus"}}
 NEIGHBOUR = {"ip": "10.244.1.9", "namespace": "stile", "labels": {"app": "other"}}
 
 
@@ -238,10 +248,10 @@ def outside(ip):
     return {"ip": ip, "namespace": "", "labels": {}}
 
 
-PEERS = [GATEWAY, SANDBOX, DISGUISED, DNS, OTHER, FORGED, NEIGHBOUR, *map(outside, (
+PEERS = [GATEWAY, SANDBOX, DISGUISED, DNS, OTHER, FORGED, NEIGHBOUR, SCRAPER, *map(outside, (
     "192.0.2.80", "203.0.113.9", "2001:db8::1", "169.254.169.254", "169.254.20.10", "10.0.0.1", "10.96.0.1", "127.0.0.1",
     "172.20.0.1", "192.168.1.1", "100.64.0.1", "168.63.129.16", "fd00:ec2::254", "fe80::1", "::1", "64:ff9b::a9fe:a9fe"))]
-PORTS = [(p, t) for p in (22, 53, 80, 443, 3128, 6443, 8443, 10250) for t in ("TCP", "UDP", "SCTP")]
+PORTS = [(p, t) for p in (22, 53, 80, 443, 3128, 6443, 8443, 9464, 10250) for t in ("TCP", "UDP", "SCTP")]
 WAY_OUT = {(80, "TCP"), (443, "TCP")}
 INTERNET = {"192.0.2.80", "203.0.113.9", "2001:db8::1", "168.63.129.16"}
 
@@ -289,6 +299,13 @@ def test_values_of_the_network_policies(render):
         ("169.254.20.10", 53, "UDP"), ("10.0.0.1", 22, "TCP")}
     assert {g[1:] for g in got if g[0] in INTERNET} == {(443, "TCP")}
     assert reaches(render.file, {**SANDBOX, "namespace": "a"}) == {("stile/10.244.1.5", 3128, "TCP")}
+
+
+def test_who_may_scrape(render):
+    render({"metrics": {"enabled": True}})
+    assert reaches(render.file, None, target=GATEWAY) == {("agents/10.244.2.7", 3128, "TCP"),
+                                                           ("monitoring/10.244.5.5", 9464, "TCP")}
+    assert reaches(render.file, SANDBOX) == {("stile/10.244.1.5", 3128, "TCP")}
 
 
 # ---- what stile says of it ----
