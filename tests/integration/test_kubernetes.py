@@ -406,7 +406,10 @@ def test_the_gateway_in_a_container(unsanitized, engine, image, render, tmp_path
         got = engine.podman("logs", name)
         return got.stdout + got.stderr
     try:
-        wait_for(lambda: "listening on 0.0.0.0:3128" in logs(), 60, logs)
+        try:
+            wait_for(lambda: "listening on 0.0.0.0:3128" in logs(), 60)
+        except AssertionError:
+            pytest.fail(f"stile did not start: {logs()}")
         wait_for(lambda: engine.podman("exec", name, *probe, check=False).returncode == 0, 60)
         lend(config, 2, **{"stile.yaml": config_of(found).replace("docs.", "other.")})
         wait_for(lambda: "reloaded /etc/stile/stile.yaml" in logs(), 60)
