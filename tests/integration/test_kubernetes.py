@@ -85,7 +85,8 @@ def test_the_plain_manifests_are_what_the_chart_makes(name):
 
 @pytest.mark.parametrize("values, says", [
     ({"replica": 3}, "replica"), ({"replicas": 0}, "replicas"), ({"image": {"tagg": "1"}}, "tagg"),
-    ({"image": {"digest": "sha256:1"}}, "digest"), ({"tokens": "yes"}, "tokens"), ({"policies": None}, "policies"),
+    ({"image": {"digest": "sha256:1"}}, "digest"), ({"tokens": "yes"}, "tokens"), ({"state": {"url": "http://a"}}, "url"),
+    ({"policies": None}, "policies"),
     ({"limits": {"drain": "1s"}}, "limits"), ({"sandboxNamespaces": []}, "sandboxNamespaces"),
     ({"sandboxNamespaces": ["A b"]}, "sandboxNamespaces"), ({"service": {"port": 70000}}, "port"),
     ({"networkPolicy": {"exceptIPv4": ["10.0.0.0/8"]}}, "exceptIPv4"), ({"ca": {"secretName": ""}}, "secretName"),
@@ -107,8 +108,10 @@ def test_values_that_do_not_go_together(render, values, says):
 
 EVERYTHING = {
     "image": {"repository": "r.test/stile", "digest": "sha256:" + "0" * 64, "pullSecrets": ["pull"]},
-    "replicas": 1, "tokens": "required", "credentialSecrets": [{"name": "api", "secretName": "api-token"}],
-    "credentials": {"api": {"from": {"file": "/run/secrets/stile/api/token"}, "as": "bearer"}},
+    "replicas": 3, "tokens": "required", "state": {"url": "rediss://10.9.0.4:6379", "credential": "redis"},
+    "credentialSecrets": [{"name": "api", "secretName": "api-token"}, {"name": "redis", "secretName": "redis"}],
+    "credentials": {"redis": {"from": {"file": "/run/secrets/stile/redis/password"}, "as": "bearer"},
+                    "api": {"from": {"file": "/run/secrets/stile/api/token"}, "as": "bearer"}},
     "policies": {"agents": {"rules": [{"allow": "https://a.test/x/**", "methods": ["GET"], "credential": "api"}]}},
     "limits": {"connections": 500}, "ca": {"secretName": "c", "bundle": "-----BEGIN CERTIFICATE-----\nA\n-----END\n"},
     "extraTrust": "-----BEGIN CERTIFICATE-----\nB\n", "service": {"port": 8080, "clusterIP": "10.1.2.3"},

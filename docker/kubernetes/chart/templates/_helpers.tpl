@@ -51,8 +51,8 @@ seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
 {{- define "stile.checks" -}}
-{{- if and (ne .Values.tokens "none") (or .Values.autoscaling.enabled (gt (int .Values.replicas) 1)) }}
-{{- fail "tokens live in one replica: set replicas to 1 and autoscaling.enabled to false, or tokens to none" }}
+{{- if and (ne .Values.tokens "none") (not .Values.state) (or .Values.autoscaling.enabled (gt (int .Values.replicas) 1)) }}
+{{- fail "tokens live in one replica: set replicas to 1 and autoscaling.enabled to false, or state, or tokens to none" }}
 {{- end }}
 {{- if and (ne .Values.tokens "required") (not (hasKey .Values.policies .Values.policy)) }}
 {{- fail (printf "policy: there is no %s under policies" .Values.policy) }}
