@@ -2,6 +2,7 @@
 Kubernetes's types read strictly, its Pod Security admission, Compose's loader), and what they say run by a real stile."""
 
 import json
+import os
 import pathlib
 import secrets
 import shutil
@@ -397,13 +398,17 @@ def test_the_gateway_in_a_container(unsanitized, engine, image, render, tmp_path
     lend(config, 1, **{"stile.yaml": config_of(found)})
     lend(ca, 1, **{n: (tmp_path / "made" / n).read_text() for n in ("ca.pem", "ca.key")})
     tmp_path.chmod(0o755)
+    run = tmp_path / "run"
+    run.mkdir()
+    os.chown(run, 0, group)
+    run.chmod(0o2777)
     name = "stile-test-" + secrets.token_hex(6)
     probe = container["readinessProbe"]["exec"]["command"]
     engine.podman("run", "--detach", "--name", name, "--read-only", "--read-only-tmpfs=false", "--cap-drop", "ALL",
                   "--security-opt", "no-new-privileges", "--network", "none",
                   "--user", f"{pod['securityContext']['runAsUser']}:{pod['securityContext']['runAsGroup']}",
                   "--group-add", group, "-v", f"{config}:/etc/stile:ro", "-v", f"{ca}:/var/lib/stile/ca:ro",
-                  "--tmpfs", "/run/stile:rw,nosuid,nodev,mode=1777,size=1m", image, *container["args"])
+                  "-v", f"{run}:/run/stile", image, *container["args"])
 
     def logs():
         got = engine.podman("logs", name)
