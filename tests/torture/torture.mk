@@ -29,7 +29,7 @@ torture-asan:
 PER_TEST ?= 0
 UNIT_TORTURE_LAYERS := logging policy certs net http credentials sandbox
 UNIT_TORTURE_NOT    := logging/writer_test logging/writer_trouble_test sandbox/seccomp_test \
-		       credentials/helpers_test
+		       credentials/helpers_test net/name_map_full_test
 UNIT_TORTURE := $(filter-out $(UNIT_TORTURE_NOT:%=$(BUILD)/unit-torture/%),$(foreach \
 	l,$(UNIT_TORTURE_LAYERS),$(TEST_$(l):$(BUILD)/unit/%=$(BUILD)/unit-torture/%)))
 define unit_torture_rules
