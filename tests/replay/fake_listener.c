@@ -2,6 +2,7 @@
  * listener.h without sockets: the test says that somebody connects. The counts are the real ones.
  * Beside it the addresses of the host itself, which are one here.
  */
+#include "proxy/net/datagrams.h"
 #include "proxy/net/listener.h"
 
 #include <stdio.h>
@@ -61,6 +62,35 @@ void listener_free(struct listener *li)
 	listeners_n = k;
 	listener_counts_unref(li->counts);
 	free(li);
+}
+
+/* No scenario has datagrams. */
+int datagrams_new(struct loop *l, int fd,
+		  size_t (*on_datagram)(void *arg, struct str in, const struct listener_peer *from,
+					uint8_t *out, size_t room),
+		  void *arg, struct datagrams **ret, struct err *e)
+{
+	(void)l;
+	(void)fd;
+	(void)on_datagram;
+	(void)arg;
+	(void)ret;
+	return err_set(e, "no datagrams here");
+}
+
+void datagrams_free(struct datagrams *d)
+{
+	(void)d;
+}
+
+void datagrams_pause(struct datagrams *d)
+{
+	(void)d;
+}
+
+void datagrams_resume(struct datagrams *d)
+{
+	(void)d;
 }
 
 static struct ipaddr meant;
