@@ -146,14 +146,15 @@ static int by_name(const void *a, const void *b)
 
 /* Where several have one name, a thread could come upon the first of them in the store while
  * another is about to add the second: these are there from the start. */
-static void take_twins(struct roots *all, X509_STORE *store)
+static int take_twins(struct roots *all, X509_STORE *store, struct err *e)
 {
 	qsort(all->v, all->n, sizeof(*all->v), by_name);
 	for (size_t i = 0; i < all->n; i++)
 		if ((i > 0 && by_name(&all->v[i - 1], &all->v[i]) == 0) ||
 		    (i + 1 < all->n && by_name(&all->v[i], &all->v[i + 1]) == 0))
-			(void)take_one(&all->v[i], store);
-	ERR_clear_error();
+			if (!take_one(&all->v[i], store))
+				return tls_err(e, REASON_NONE, "a certificate cannot be read");
+	return 0;
 }
 
 /* OpenSSL's: 1 with *ret, which it does not own, or 0. On any thread. */
@@ -182,34 +183,41 @@ static void on_free(X509_LOOKUP *lookup)
 	roots_free(X509_LOOKUP_get_method_data(lookup));
 }
 
-static X509_LOOKUP_METHOD *method;
-static pthread_once_t method_once = PTHREAD_ONCE_INIT;
+static X509_LOOKUP_METHOD *method; /* one for the process; made when it is first needed */
+static pthread_mutex_t method_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void make_method(void)
+/* NULL: out of memory, this time. */
+static X509_LOOKUP_METHOD *get_method(void)
 {
-	method = X509_LOOKUP_meth_new("stile roots");
-	if (method && (X509_LOOKUP_meth_set_get_by_subject(method, by_subject) != 1 ||
-		       X509_LOOKUP_meth_set_free(method, on_free) != 1)) {
-		X509_LOOKUP_meth_free(method);
-		method = NULL;
+	X509_LOOKUP_METHOD *m;
+
+	pthread_mutex_lock(&method_lock);
+	m = method ? method : X509_LOOKUP_meth_new("stile roots");
+	if (m && !method &&
+	    (X509_LOOKUP_meth_set_get_by_subject(m, by_subject) != 1 ||
+	     X509_LOOKUP_meth_set_free(m, on_free) != 1)) {
+		X509_LOOKUP_meth_free(m);
+		m = NULL;
 	}
+	method = m;
+	pthread_mutex_unlock(&method_lock);
+	return m;
 }
 
 int root_lookup_add(X509_STORE *store, struct str pem, struct err *e)
 {
 	struct roots *all = calloc(1, sizeof(*all));
+	X509_LOOKUP_METHOD *m = get_method();
 	X509_LOOKUP *lookup;
 
-	(void)pthread_once(&method_once, make_method);
 	if (!all)
 		return err_set(e, "out of memory");
 	pthread_mutex_init(&all->lock, NULL);
-	if (roots_each(pem, keep, all, e) != 0) {
+	if (roots_each(pem, keep, all, e) != 0 || take_twins(all, store, e) != 0) {
 		roots_free(all);
 		return -1;
 	}
-	take_twins(all, store);
-	lookup = all->n > 0 && method ? X509_STORE_add_lookup(store, method) : NULL;
+	lookup = all->n > 0 && m ? X509_STORE_add_lookup(store, m) : NULL;
 	if (!lookup || X509_LOOKUP_set_method_data(lookup, all) != 1) {
 		roots_free(all);
 		return tls_err(e, REASON_NONE, "no certificate can be used");

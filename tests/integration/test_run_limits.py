@@ -209,7 +209,7 @@ def test_two_hundred_at_once(tmp):
             p.wait()
             p.stdin.close()
             p.stdout.close()
-    wait_for(lambda: not processes(marker) and not own & namespaces_in_use())
+    wait_for(lambda: not processes(marker) and not own & namespaces_in_use(), 60)
     assert pathlib.Path("/proc/self/mountinfo").read_text() == mounts
     assert {x.name for d in tmp.iterdir() for x in d.iterdir()} == {"run.jsonl"}
     assert set(pathlib.Path("/sys/fs/cgroup").glob("**/stile-*")) <= groups

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "certs/leaf_cache.h"
+#include "certs/root_lookup.h"
 #include "certs/roots.h"
 #include "certs/session_cache.h"
 #include "certs/signer.h"
@@ -442,6 +443,46 @@ static int trusts(FILE *out)
 	return rc;
 }
 
+static int count_found(struct str der, void *arg, struct err *e)
+{
+	const unsigned char *at = (const unsigned char *)der.p;
+	X509 *x = d2i_X509(NULL, &at, (long)der.n);
+	X509_STORE_CTX *ctx = arg;
+	X509_OBJECT *found = X509_OBJECT_new();
+	int rc = X509_STORE_CTX_get_by_subject(ctx, X509_LU_X509, X509_get_subject_name(x), found);
+
+	X509_OBJECT_free(found);
+	X509_free(x);
+	return rc == 1 ? 0 : err_set(e, "a root is missing");
+}
+
+/* The same of roots that are looked up by name: all, or it is told. */
+static int looks_up(FILE *out)
+{
+	char path[256];
+	bool was = leaks_pause();
+	X509_STORE *store = X509_STORE_new();
+	X509_STORE_CTX *ctx = X509_STORE_CTX_new();
+	struct strbuf pem;
+	struct err e = ERR_INIT;
+	int rc;
+
+	strbuf_init(&pem, 1 << 20);
+	if (roots_add_file(in_folder(path, sizeof(path), "roots.pem"), &pem, &e) < 0 ||
+	    X509_STORE_CTX_init(ctx, store, NULL, NULL) != 1)
+		abort();
+	leaks_resume(was);
+	rc = root_lookup_add(store, strbuf_str(&pem), &e);
+	was = leaks_pause();
+	if (rc == 0)
+		fprintf(out, "%d", roots_each(strbuf_str(&pem), count_found, ctx, &e));
+	X509_STORE_CTX_free(ctx);
+	X509_STORE_free(store);
+	strbuf_clear(&pem);
+	leaks_resume(was);
+	return rc;
+}
+
 static int bundles(FILE *out)
 {
 	char path[256];
@@ -679,6 +720,7 @@ const struct leak_scenario leak_scenarios[] = {
 	{"leaves", leaves},
 	{"ca", ca_on_disk},
 	{"trust", trusts},
+	{"lookup", looks_up},
 	{"bundle", bundles},
 	{"sessions", sessions},
 	{"credentials", credentials},
