@@ -392,6 +392,28 @@ static void read_listener(struct loader *l, const struct yaml_node *node)
 	l->c->listeners_n++;
 }
 
+/* Whoever is led to a transparent listener dials an address that a DNS of its policy made up, or
+ * one that a rule spells out: then a redirection is meant. */
+static void doubt_names(struct loader *l, const struct yaml_node *node)
+{
+	for (size_t i = 0; i < l->c->listeners_n; i++) {
+		const struct config_listener *t = &l->c->listeners[i];
+		bool has = t->kind != CONFIG_LISTEN_TRANSPARENT || !t->policy_name;
+
+		for (size_t k = 0; k < l->c->listeners_n && !has; k++) {
+			const struct config_listener *o = &l->c->listeners[k];
+
+			has = o->kind == CONFIG_LISTEN_DNS && o->policy_name &&
+			      strcmp(o->policy_name, t->policy_name) == 0;
+		}
+		if (!has)
+			fault_warn(l->f, node->v[i]->line, node->v[i]->col,
+				   "no `dns` listener has the policy `%s`: only addresses that a "
+				   "rule spells out can be reached here",
+				   t->policy_name);
+	}
+}
+
 void load_listen(struct loader *l, const struct yaml_node *node)
 {
 	if (!load_list(l, node, "`listen`"))
@@ -404,4 +426,7 @@ void load_listen(struct loader *l, const struct yaml_node *node)
 	l->c->listeners = load_array(l, node->n, sizeof(*l->c->listeners));
 	for (size_t i = 0; l->c->listeners && i < node->n; i++)
 		read_listener(l, node->v[i]);
+	/* Of what has faults nobody knows what it is to be. */
+	if (l->c->listeners && l->f->errors == 0 && l->c->listeners_n == node->n)
+		doubt_names(l, node);
 }

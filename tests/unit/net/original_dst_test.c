@@ -11,7 +11,7 @@
 static int listen_at(const struct sockaddr_in6 *at, bool both, uint16_t *ret_port)
 {
 	int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0), only = !both;
-	struct sockaddr_in6 got;
+	struct sockaddr_in6 got = {0};
 	socklen_t n = sizeof(got);
 
 	assert_true(fd >= 0);

@@ -195,6 +195,7 @@ static void test_transparent(void **state)
 				      "  - {proxy: '127.0.0.1:1'}\n"
 				      "  - {transparent: {netns: a, address: '127.0.0.1:1'}}\n"
 				      "  - {transparent: {netns: /b, address: '0.0.0.0:1'}}\n"
+				      "  - {dns: {netns: /b, address: '127.0.0.1:53'}}\n"
 				      "policies: {p: {rules: [{allow: a.test}]}}\n"));
 	const struct config_listener *l = c->listeners;
 
@@ -208,6 +209,8 @@ static void test_transparent(void **state)
 	assert_int_equal(l[1].netns_at.col, 27);
 	assert_int_equal(l[1].port, 1);
 	assert_string_equal(l[2].netns, "/b");
+	assert_int_equal(l[3].kind, CONFIG_LISTEN_DNS);
+	assert_string_equal(l[3].name, "dns-3");
 	assert_ptr_equal(l[2].policy, config_policy(c, "p"));
 	config_unref(c);
 }
