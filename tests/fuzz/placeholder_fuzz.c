@@ -47,7 +47,7 @@ static void set_up(void)
 	faults_init(&f, "fuzz.yaml");
 	CHECK(config_load_text("fuzz.yaml", STR(config_text), &config, &f) == 0);
 	faults_clear(&f);
-	/* One that ends with a `Z` would come to be of its own beginning and the value behind it. */
+	/* One that ends with `Z` would come to be of its own beginning and the value behind. */
 	do {
 		placeholders_free(all);
 		CHECK(placeholders_new(config, &all, NULL) == 0);
