@@ -104,7 +104,7 @@ void strbuf_add_slowly(struct strbuf *b, struct str s)
 {
 	size_t n = make_room(b, s.n);
 
-	if (n == 0)
+	if (n == 0 || !b->data)
 		return;
 	memcpy(b->data + b->len, s.p, n);
 	b->len += n;

@@ -327,7 +327,7 @@ static int insert(struct sandboxes *all, struct sandbox *s, struct err *e)
 
 static int put_name(char out[STATE_NAME_MAX], struct str s, struct err *e)
 {
-	if (!state_is_name(s))
+	if (!s.p || !state_is_name(s))
 		return err_set(e, "`%.*s` is no name", STR_FMT(s));
 	memcpy(out, s.p, s.n);
 	out[s.n] = '\0';
@@ -370,7 +370,7 @@ int sandboxes_draft(const struct sandboxes *all, const struct sandbox_options *o
 int sandboxes_add(struct sandboxes *all, const struct sandbox_options *o,
 		  char token[SANDBOX_TOKEN_LEN + 1], struct sandbox **ret, struct err *e)
 {
-	struct state_record r;
+	struct state_record r = {0};
 	struct sandbox *s;
 	int rc;
 

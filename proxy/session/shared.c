@@ -65,11 +65,11 @@ static int on_login(void *arg, struct strbuf *user, struct strbuf *password, str
 	const struct config_credential *c =
 		to ? config_credential(s->config, to->credential) : NULL;
 	struct secret *v = NULL;
-	int rc;
+	int rc = -1;
 
-	rc = c ? credential_get(s->credentials, c->name, STR_NONE, &v, e)
-	       : err_set(e, "its credential is gone");
-	if (rc == 0)
+	if (!c)
+		err_set(e, "its credential is gone");
+	else if (credential_get(s->credentials, c->name, STR_NONE, &v, e) == 0)
 		rc = split(c, v, user, password, e);
 	secret_unref(v);
 	snapshot_unref(s);
