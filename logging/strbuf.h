@@ -53,7 +53,7 @@ static inline void strbuf_add(struct strbuf *b, struct str s)
 {
 	char *p = strbuf_room(b, s.n);
 
-	if (s.n == 0 || !s.p)
+	if (s.n == 0)
 		return;
 	if (!p) {
 		strbuf_add_slowly(b, s);

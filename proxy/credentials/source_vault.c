@@ -240,8 +240,7 @@ static int ask_path(struct vault *v, enum step step, const char *path, const cha
 	if (str_ends(address, STR("/")))
 		address.n--;
 	strbuf_init(&url, LIMIT_URL_BYTES);
-	strbuf_add(&url, address);
-	strbuf_addf(&url, "/v1/%s%s", path, more);
+	strbuf_addf(&url, "%.*s/v1/%s%s", STR_FMT(address), path, more);
 	rc = ask_url(v, step, strbuf_str(&url), token, body, e);
 	strbuf_clear(&url);
 	return rc;
