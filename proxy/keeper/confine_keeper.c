@@ -151,7 +151,7 @@ static int add_types(scmp_filter_ctx ctx, unsigned family)
 static int add_sockets(scmp_filter_ctx ctx)
 {
 	int rc = seccomp_rule_add(ctx, SCMP_ACT_TRAP, SCMP_SYS(socketpair), 1,
-				  SCMP_A0(SCMP_CMP_NE, AF_UNIX));
+				  SCMP_A0(SCMP_CMP_NE, AF_UNIX, 0));
 
 	for (unsigned f = 0; f < AF_NETLINK && rc == 0; f++)
 		if (f != AF_INET && f != AF_INET6)
@@ -159,7 +159,7 @@ static int add_sockets(scmp_filter_ctx ctx)
 					      SCMP_A0(SCMP_CMP_MASKED_EQ, CONFINE_LOW32, f));
 	if (rc == 0)
 		rc = seccomp_rule_add(ctx, SCMP_ACT_TRAP, SCMP_SYS(socket), 1,
-				      SCMP_A0(SCMP_CMP_GT, AF_NETLINK));
+				      SCMP_A0(SCMP_CMP_GT, AF_NETLINK, 0));
 	if (rc == 0)
 		rc = add_types(ctx, AF_INET);
 	if (rc == 0)
@@ -168,7 +168,7 @@ static int add_sockets(scmp_filter_ctx ctx)
 	if (rc == 0)
 		rc = seccomp_rule_add(ctx, SCMP_ACT_TRAP, SCMP_SYS(socket), 2,
 				      SCMP_A0(SCMP_CMP_MASKED_EQ, CONFINE_LOW32, AF_NETLINK),
-				      SCMP_A2(SCMP_CMP_NE, 0));
+				      SCMP_A2(SCMP_CMP_NE, 0, 0));
 	return rc;
 }
 
