@@ -148,7 +148,8 @@ static int by_name(const void *a, const void *b)
  * another is about to add the second: these are there from the start. */
 static int take_twins(struct roots *all, X509_STORE *store, struct err *e)
 {
-	qsort(all->v, all->n, sizeof(*all->v), by_name);
+	if (all->n > 1)
+		qsort(all->v, all->n, sizeof(*all->v), by_name);
 	for (size_t i = 0; i < all->n; i++)
 		if ((i > 0 && by_name(&all->v[i - 1], &all->v[i]) == 0) ||
 		    (i + 1 < all->n && by_name(&all->v[i], &all->v[i + 1]) == 0))
