@@ -17,6 +17,7 @@ import tempfile
 import pytest
 import yaml
 
+import rootlesslib
 from containerlib import BASE, CACHE, DOCKER, IMAGE, LAUNCHER, engine, image  # noqa: F401 (fixtures)
 from runlib import processes, wait_for
 from stilelib import BIN, SANITIZED, allow, clean_env
@@ -483,6 +484,39 @@ def test_no_way_out_is_known(sandbox):
     own = left.pop("kernel", None)
     assert own is None or "/proc/1/oom_score_adj" in json.dumps(own)
     assert left == {}
+
+
+def test_rootless(unsanitized, engine, canary):  # noqa: F811
+    """The launcher, its stile and the engine without root: what is allowed, and stile's own prover inside."""
+    u = rootlesslib.User()
+    try:
+        if why := u.why_not():
+            pytest.skip(why)
+        work, mine = u.home / "task", u.home / "mine"
+        work.mkdir()
+        mine.write_text(canary)
+        shutil.copy(BIN, u.home / "stile")
+        shutil.copy(BIN, work / "stile")
+        shutil.copy(LAUNCHER, u.home / "sandbox")
+        u.own(work, mine)
+        code = f"id -u; cat {mine}; touch made; curl -sS https://evil.test/; exec ./stile doctor --escape --json"
+        argv = ["./sandbox", "--engine", "podman", "--stile", u.home / "stile", "--image", rootlesslib.IMAGE, "--workspace", work,
+                "--allow", "a.test", "--log", u.home / "log.jsonl"]
+        got = u.run(*argv, "--", "true")
+        # Limits are not forgotten in silence.
+        if got.returncode != 0:
+            assert got.returncode == 125 and "--unlimited" in got.stderr, got
+            argv.append("--unlimited")
+        got = u.run(*argv, "--", "sh", "-c", code)
+        uid, refusal, *found = got.stdout.splitlines()
+        assert uid == str(rootlesslib.UID) and json.loads(refusal)["reason"] == "no_rule", got
+        assert "No such file" in got.stderr and canary not in got.stdout and (work / "made").exists(), got
+        found = {r["way"]: r for r in map(json.loads, found)}
+        assert len(found) > 20 and {w for w, r in found.items() if r["state"] in ("open", "unsure")} <= {"kernel"}, found
+        refused = [json.loads(line) for line in (u.home / "log.jsonl").read_text().splitlines()]
+        assert [r["host"] for r in refused if r["event"] == "request.deny"][:1] == ["evil.test"]
+    finally:
+        u.remove()
 
 
 @pytest.mark.parametrize("runtime", ["crun", "runsc"])
