@@ -19,7 +19,7 @@ demo="python3 python3-cryptography curl"
 lint="clang clang-tidy clang-format cppcheck libclang-rt-14-dev llvm"
 fuzz="clang libclang-rt-14-dev llvm python3 python3-h11 nodejs"
 bench="python3 python3-cryptography python3-venv openssl squid-openssl tinyproxy-bin"
-containers="podman runc crun runsc netavark uidmap iptables iproute2 python3-pip curl"
+containers="mmdebstrap podman runc crun runsc netavark uidmap iptables iproute2 python3-pip curl"
 kernel="python3 qemu-system-x86 busybox-static ca-certificates"
 
 kubernetes="golang-go"

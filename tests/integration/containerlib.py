@@ -65,7 +65,11 @@ class Engine:
         if there and note.exists() and note.read_text() == key:
             return
         tar = CACHE / "base.tar"
-        self.call(sys.executable, MAKE_BASE, tar)
+        # A real installation; where Debian cannot be reached, what this machine has.
+        if not shutil.which("mmdebstrap") or self.call(sys.executable, MAKE_BASE, "--debootstrap", tar, check=False,
+                                                       env=os.environ).returncode != 0:
+            print("containers: no Debian could be installed; the base is of this machine's packages")
+            self.call(sys.executable, MAKE_BASE, tar)
         self.podman("rmi", "--force", BASE, check=False)
         self.podman("import", "--quiet", tar, BASE)
         tar.unlink()
