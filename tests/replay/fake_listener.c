@@ -154,17 +154,3 @@ int own_addrs_get(struct own_addrs *o, int64_t now_us, const struct ipaddr **ret
 	*ret_n = 1;
 	return 0;
 }
-
-/* Of sockets for names, of which no scenario has one. */
-void listener_peer_read(int fd, const struct sockaddr_storage *sa, struct listener_peer *ret)
-{
-	(void)fd, (void)sa;
-	*ret = (struct listener_peer){.uid = (unsigned)-1};
-}
-
-int netns_open(const char *file, int (*open_in)(const void *arg, int *ret_fd, struct err *e),
-	       const void *arg, int *ret_fd, struct err *e)
-{
-	(void)file, (void)open_in, (void)arg, (void)ret_fd;
-	return err_set(e, "there is one network here");
-}
