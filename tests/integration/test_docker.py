@@ -618,15 +618,18 @@ def test_compose(unsanitized, engine, image, tmp_path):  # noqa: F811
         pytest.skip("podman-compose is not installed (install-deps.sh containers)")
     (tmp_path / "work").mkdir()
     (tmp_path / "work").chmod(0o777)
+    shutil.copy(BIN, tmp_path / "work" / "stile")
     tmp_path.chmod(0o755)
     (tmp_path / "override.yaml").write_text(OVERRIDE)
     (tmp_path / "stile.yaml").write_text(COMPOSE_STILE)
     env = {"PYTHONPATH": str(PIP), "STILE_IMAGE": IMAGE, "SANDBOX_IMAGE": BASE, "WORKSPACE": str(tmp_path / "work"),
-           "STILE_CONFIG": str(tmp_path / "stile.yaml")}
+           "STILE_CONFIG": str(tmp_path / "stile.yaml"), "SECCOMP_PROFILE": str(tmp_path / "seccomp.json")}
+    (tmp_path / "seccomp.json").write_text(engine.call(LAUNCHER, "--print-seccomp").stdout)
 
     def compose(*args, check=True):
         return engine.call("/usr/bin/python3", "-m", "podman_compose", "-p", "stile-test-" + mark, "-f",
-                           DOCKER / "compose.yaml", "-f", tmp_path / "override.yaml", *args, env=env, check=check)
+                           DOCKER / "compose.yaml", "-f", DOCKER / "compose.podman.yaml", "-f",
+                           tmp_path / "override.yaml", *args, env=env, check=check)
     mark = secrets.token_hex(4)
     said = yaml.safe_load(compose("config").stdout)
     assert said["services"]["sandbox"]["cap_drop"] == ["ALL"] and said["networks"]["inside"]["internal"] is True
@@ -640,6 +643,7 @@ def test_compose(unsanitized, engine, image, tmp_path):  # noqa: F811
         wait_for(lambda: engine.podman("healthcheck", "run", name, check=False).returncode == 0, 60)
         got = compose("run", "--rm", "-T", "sandbox", "sh", "-c", INSIDE).stdout.splitlines()
         got = [line for line in got[got.index("200"):] if line]  # before it, what Compose says of other containers
+        proved = compose("run", "--rm", "-T", "sandbox", "/workspace/stile", "doctor", "--escape", "--json", check=False)
     finally:
         compose("down", "--volumes", check=False)
     assert [json.loads(line)["reason"] for line in got[1:3]] == ["no_rule"] * 2
@@ -647,4 +651,7 @@ def test_compose(unsanitized, engine, image, tmp_path):  # noqa: F811
     assert got[7:] == ["name 2", "0", "0", "65532", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2",
                        "root 1", "3"], got
     assert (tmp_path / "work" / "made").read_text() == "made\n"
+    found = {r["way"]: r for r in (json.loads(x) for x in proved.stdout.splitlines() if x.startswith("{"))}
+    left = {w: r for w, r in found.items() if r["state"] in ("open", "unsure")}
+    assert len(found) > 20 and left == {}, left
     assert engine.podman("ps", "--all", "--quiet").stdout == ""
