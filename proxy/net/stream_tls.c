@@ -283,20 +283,26 @@ static size_t record_size(struct stream *s)
 	return s->burst_bytes < BURST_SMALL_BYTES ? BURST_RECORD_BYTES : LOOP_GATHER_BYTES;
 }
 
-static int write_record(struct stream *s, const void *p, size_t n)
+/* With SSL_MODE_ENABLE_PARTIAL_WRITE a call makes one record, and that may be shorter than n: the
+ * client asks for it (RFC 6066 section 4). */
+static int write_record(struct stream *s, const unsigned char *p, size_t n)
 {
-	size_t written;
+	while (n > 0) {
+		size_t written;
 
-	clear_errors();
-	if (SSL_write_ex(s->ssl, p, n, &written) != 1) {
-		if (!s->failed)
-			stream_fail_text(s, "TLS failed while writing");
-		s->error_is_tls = true;
-		stream_schedule(s);
-		return -1;
+		clear_errors();
+		if (SSL_write_ex(s->ssl, p, n, &written) != 1) {
+			if (!s->failed)
+				stream_fail_text(s, "TLS failed while writing");
+			s->error_is_tls = true;
+			stream_schedule(s);
+			return -1;
+		}
+		s->burst_bytes += s->burst_bytes < BURST_SMALL_BYTES ? (uint32_t)written : 0;
+		s->bytes_out += written;
+		p += written;
+		n -= written;
 	}
-	s->burst_bytes += s->burst_bytes < BURST_SMALL_BYTES ? (uint32_t)n : 0;
-	s->bytes_out += n;
 	return 0;
 }
 

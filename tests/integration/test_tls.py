@@ -483,6 +483,19 @@ def test_openssl_resumes_and_is_asked_for_no_certificate(tls, tmp_path, version)
     assert b"\nReused, " in s_client("-sess_in", tmp_path / "session")
 
 
+@pytest.mark.parametrize("length", ["512", "1024", "4096"])
+@pytest.mark.parametrize("version", ["-tls1_2", "-tls1_3"])
+def test_a_client_that_asks_for_short_records(tls, version, length):
+    """RFC 6066 section 4: what we write becomes more records than we thought, and all of them must go out."""
+    send = request(tls, tls.origin.tls, "/bytes/200000", more="Connection: close\r\n")
+    got = subprocess.run(["openssl", "s_client", "-quiet", "-proxy", f"127.0.0.1:{tls.port}", "-connect",
+                          f"origin.test:{tls.origin.tls}", "-servername", "origin.test", "-CAfile", tls.ca, "-maxfraglen",
+                          length, "-ign_eof", version], input=send, capture_output=True, env=clean_env(), timeout=TIMEOUT)
+    head, _, body = got.stdout.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 ") and len(body) == 200000, (len(body), got.stderr)
+    assert body == bytes(range(256)) * (200000 // 256) + bytes(range(200000 % 256))
+
+
 @pytest.mark.parametrize("theirs", ["tls", "tls1.2"])
 def test_sessions_with_the_origin_are_resumed(stile, theirs):
     s = stile(rules=[allow("https://origin.test:*", "https://evil.test:*")])
