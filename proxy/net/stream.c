@@ -491,6 +491,29 @@ static ssize_t send_now(struct stream *s, const struct iovec *iov, int n)
 	return sent;
 }
 
+int stream_out_last(struct stream *s, const void *p, size_t n)
+{
+	size_t before = stream_pending(s);
+	struct iovec v[2] = {{.iov_base = s->out ? s->out + s->out_start : NULL, .iov_len = before},
+			     {.iov_base = (void *)(uintptr_t)p, .iov_len = n}};
+	ssize_t r = before > 0 ? send_now(s, v, 2) : send_now(s, v + 1, 1);
+	size_t sent = r > 0 ? (size_t)r : 0;
+
+	if (r < 0) {
+		write_failed(s);
+		return 0;
+	}
+	if (sent < before + n)
+		s->kept = s->took_less = true;
+	if (sent < before) {
+		s->out_start += sent;
+		return stream_out_add(s, p, n);
+	}
+	if (before > 0)
+		free_out(s);
+	return stream_out_add(s, (const char *)p + (sent - before), n - (sent - before));
+}
+
 void stream_flush(struct stream *s)
 {
 	while (stream_pending(s) > 0) {

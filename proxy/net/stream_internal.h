@@ -35,6 +35,7 @@ struct stream {
 	uint64_t bytes_in, bytes_out;
 	int64_t burst_at_us; /* when TLS last wrote: an idle flow starts with small records again */
 	uint32_t burst_bytes;
+	size_t last_bytes; /* of plaintext: a record with all of them ends a write; 0: none does */
 	bool in_lent;
 	bool paused;
 	bool reading, writing; /* the events are with libevent */
@@ -48,6 +49,7 @@ struct stream {
 	bool tls_more;	   /* OpenSSL may hold bytes that it has not been asked for */
 	bool socket_empty; /* the last read was short: no second one to hear EAGAIN */
 	bool socket_eof;   /* or reset */
+	bool took_less;	   /* the kernel, of the last write of records: not tried again at once */
 	bool corked;
 	bool kept; /* something was left over by a write: STREAM_DRAINED is owed */
 	bool shut_wanted, shut_done;
@@ -62,6 +64,9 @@ struct stream {
 
 /* Appends to out for the kernel. -1: memory or bound (the stream has then failed). */
 int stream_out_add(struct stream *s, const void *p, size_t n);
+/* The same for what ends a write: with what is in out it is given to the kernel at once, and kept
+ * is only what that does not take. */
+int stream_out_last(struct stream *s, const void *p, size_t n);
 /* Gives the kernel what it takes of out. */
 void stream_flush(struct stream *s);
 void stream_fail_sys(struct stream *s, int sys_errno, const char *what);

@@ -79,6 +79,10 @@ static int bio_write(BIO *b, const char *buf, int n)
 	BIO_clear_retry_flags(b);
 	if (n <= 0 || s->write_failed)
 		return n; /* dropped: the read side says how the connection ended */
+	if (s->last_bytes > 0 && (size_t)n > s->last_bytes) {
+		s->last_bytes = 0;
+		return stream_out_last(s, buf, (size_t)n) < 0 ? -1 : n;
+	}
 	return stream_out_add(s, buf, (size_t)n) < 0 ? -1 : n;
 }
 
@@ -221,6 +225,12 @@ unsigned stream_tls_handshake(struct stream *s)
 	}
 }
 
+/* Does OpenSSL, or what it reads from, hold bytes that need no event of the socket? */
+static bool holds_bytes(const struct stream *s)
+{
+	return s->pre || SSL_has_pending(s->ssl) || (s->outer && SSL_has_pending(s->outer));
+}
+
 unsigned stream_tls_read(struct stream *s)
 {
 	unsigned events = 0;
@@ -248,6 +258,9 @@ unsigned stream_tls_read(struct stream *s)
 			s->in_end += got;
 			s->bytes_in += got;
 			events |= STREAM_DATA;
+			s->tls_more = !s->socket_empty || holds_bytes(s);
+			if (!s->tls_more)
+				break; /* another read would hear just that */
 			continue;
 		}
 		switch (SSL_get_error(s->ssl, r)) {
@@ -273,14 +286,19 @@ unsigned stream_tls_read(struct stream *s)
 	return events;
 }
 
-static size_t record_size(struct stream *s)
+static size_t record_size(const struct stream *s)
+{
+	return s->burst_bytes < BURST_SMALL_BYTES ? BURST_RECORD_BYTES : LOOP_GATHER_BYTES;
+}
+
+/* An idle flow starts with small records again. */
+static void note_burst(struct stream *s)
 {
 	int64_t now = loop_now_us(s->loop);
 
 	if (now - s->burst_at_us > BURST_IDLE_US)
 		s->burst_bytes = 0;
 	s->burst_at_us = now;
-	return s->burst_bytes < BURST_SMALL_BYTES ? BURST_RECORD_BYTES : LOOP_GATHER_BYTES;
 }
 
 /* With SSL_MODE_ENABLE_PARTIAL_WRITE a call makes one record, and that may be shorter than n: the
@@ -290,7 +308,6 @@ static int write_record(struct stream *s, const unsigned char *p, size_t n)
 	while (n > 0) {
 		size_t written;
 
-		clear_errors();
 		if (SSL_write_ex(s->ssl, p, n, &written) != 1) {
 			if (!s->failed)
 				stream_fail_text(s, "TLS failed while writing");
@@ -306,12 +323,29 @@ static int write_record(struct stream *s, const unsigned char *p, size_t n)
 	return 0;
 }
 
+/* What ends a write goes to the kernel out of OpenSSL's own buffer, if it is one record. */
+static int write_last(struct stream *s, const unsigned char *p, size_t n, bool flush)
+{
+	int r;
+
+	s->last_bytes = flush && !s->outer ? n : 0;
+	s->took_less = false;
+	r = write_record(s, p, n);
+	s->last_bytes = 0;
+	if (r == 0 && flush && !s->took_less)
+		stream_flush(s); /* nothing is left, but where it were more records */
+	return r;
+}
+
 void stream_tls_writev(struct stream *s, const struct iovec *iov, int n)
 {
 	unsigned char *gather = loop_buffers(s->loop)->gather;
 	size_t held = 0;
-	bool had_pending = stream_pending(s) > 0;
+	bool flush = !s->corked && stream_pending(s) == 0;
 
+	note_burst(s);
+	while (n > 0 && iov[n - 1].iov_len == 0)
+		n--;
 	for (int i = 0; i < n; i++) {
 		const unsigned char *p = iov[i].iov_base;
 		size_t left = iov[i].iov_len;
@@ -319,16 +353,17 @@ void stream_tls_writev(struct stream *s, const struct iovec *iov, int n)
 		while (left > 0) {
 			size_t max = record_size(s);
 			size_t take = max - held < left ? max - held : left;
+			bool last = i == n - 1 && take == left;
 
 			if (held == 0 && (take == max || i == n - 1)) {
 				/* a whole record in one piece: no copy */
-				if (write_record(s, p, take) < 0)
+				if (write_last(s, p, take, flush && last) < 0)
 					return;
 			} else {
 				memcpy(gather + held, p, take);
 				held += take;
-				if (held == max) {
-					if (write_record(s, gather, held) < 0)
+				if (held == max || last) {
+					if (write_last(s, gather, held, flush && last) < 0)
 						return;
 					held = 0;
 				}
@@ -337,10 +372,6 @@ void stream_tls_writev(struct stream *s, const struct iovec *iov, int n)
 			left -= take;
 		}
 	}
-	if (held > 0 && write_record(s, gather, held) < 0)
-		return;
-	if (!s->corked && !had_pending)
-		stream_flush(s);
 }
 
 void stream_tls_close_notify(struct stream *s)
@@ -354,6 +385,5 @@ void stream_tls_close_notify(struct stream *s)
 
 bool stream_tls_has_pending(const struct stream *s)
 {
-	return s->tls_up && s->tls_more &&
-	       (s->pre || SSL_has_pending(s->ssl) || (s->outer && SSL_has_pending(s->outer)));
+	return s->tls_up && s->tls_more && holds_bytes(s);
 }
