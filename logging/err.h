@@ -17,7 +17,18 @@ struct err {
 	char text[ERR_TEXT_MAX]; /* for people; never holds a secret; control bytes are escaped */
 };
 
-#define ERR_INIT ((struct err){REASON_NONE, 0, {0}})
+/* Nothing yet. Of the text the terminator alone is written: there is one on the stack of most
+ * functions that can fail, and few do. */
+#define ERR_INIT err_none()
+static inline struct err err_none(void)
+{
+	struct err e;
+
+	e.reason = REASON_NONE;
+	e.sys_errno = 0;
+	e.text[0] = '\0';
+	return e;
+}
 
 /* Each fills *e (if not NULL) and returns -1, so that `return err_set(e, ...)` reads as one line.
  */

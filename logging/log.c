@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -15,16 +14,16 @@
 
 #define LINE_MAX_BYTES 4096 /* PIPE_BUF on Linux: up to here a write to a pipe is not torn */
 
-static _Atomic int level_now = LOG_LEVEL_INFO;
+int log_level_now = LOG_LEVEL_INFO;
 
 void log_set_level(enum log_level level)
 {
-	atomic_store_explicit(&level_now, (int)level, memory_order_relaxed);
+	__atomic_store_n(&log_level_now, (int)level, __ATOMIC_RELAXED);
 }
 
 enum log_level log_get_level(void)
 {
-	return (enum log_level)atomic_load_explicit(&level_now, memory_order_relaxed);
+	return (enum log_level)__atomic_load_n(&log_level_now, __ATOMIC_RELAXED);
 }
 
 static void put_line(const char *fmt, va_list ap)
@@ -63,4 +62,4 @@ static void put_line(const char *fmt, va_list ap)
 LEVEL_FUNCTION(log_error, LOG_LEVEL_ERROR)
 LEVEL_FUNCTION(log_warn, LOG_LEVEL_WARN)
 LEVEL_FUNCTION(log_info, LOG_LEVEL_INFO)
-LEVEL_FUNCTION(log_debug, LOG_LEVEL_DEBUG)
+LEVEL_FUNCTION(log_debug_line, LOG_LEVEL_DEBUG)

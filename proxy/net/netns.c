@@ -34,7 +34,7 @@ ATTR_NORETURN static void child(int channel, int ns, const char *file,
 				int (*open_in)(const void *arg, int *ret_fd, struct err *e),
 				const void *arg)
 {
-	struct err e = ERR_INIT;
+	struct err e = {0}; /* all of its text is sent */
 	struct iovec v = {e.text, ERR_TEXT_MAX};
 	int fd = -1;
 

@@ -233,6 +233,8 @@ static void note_move(const char *text)
 	fake_moves.counts[fake_moves.n++] = 1;
 }
 
+int log_level_now = LOG_LEVEL_DEBUG; /* each move is noted */
+
 #define SAY(prefix)                                                                                \
 	char text[1024];                                                                           \
 	va_list ap;                                                                                \
@@ -260,7 +262,7 @@ void log_info(const char *fmt, ...)
 	SAY("");
 }
 
-void log_debug(const char *fmt, ...)
+void log_debug_line(const char *fmt, ...)
 {
 	SAY("");
 	note_move(text);
@@ -273,5 +275,5 @@ void log_set_level(enum log_level level)
 
 enum log_level log_get_level(void)
 {
-	return LOG_LEVEL_DEBUG;
+	return (enum log_level)log_level_now;
 }
