@@ -24,6 +24,11 @@ void injection_init(struct injection *i)
 
 void injection_clear(struct injection *i)
 {
+	/* Of most requests nothing is there. */
+	if (!i->extra.v && !i->query.data && !i->path.data && !i->mem.data) {
+		i->query.overflowed = i->path.overflowed = i->mem.overflowed = false;
+		return;
+	}
 	fields_clear(&i->extra);
 	strbuf_wipe(&i->query);
 	strbuf_wipe(&i->path);

@@ -13,6 +13,9 @@
 #include <sys/socket.h>
 
 #define BUCKETS 2048 /* a power of two, well over LIMIT_POOL_IDLE */
+/* Entries' memory that is kept: each request takes a connection out and puts it back. Not where use
+ * after free is looked for. */
+#define SPARES_MAX 64
 /* Longer idle: ask the kernel whether the origin closed meanwhile. Shorter, and the loop would have
  * heard it, but for the turn that is running. */
 #define PEEK_US 1000000
@@ -22,45 +25,79 @@ struct entry {
 	TAILQ_ENTRY(entry) chain;
 	/* owned */
 	struct stream *stream;
+	/* counted */
+	struct pool_key *key;
 	/* borrowed */
 	struct pool *pool;
 	/* plain */
-	uint64_t hash;
 	int64_t put_us;
 	struct ipaddr addr;
 	uint16_t port;
-	size_t key_n;
-	char key[]; /* no terminator */
 };
 
 TAILQ_HEAD(entries, entry);
 
 struct pool {
 	/* owned */
-	struct entries buckets[BUCKETS]; /* freshest first */
-	struct entries ages;		 /* oldest first */
+	struct entries buckets[BUCKETS];  /* freshest first */
+	struct entries ages;		  /* oldest first */
+	struct entry *spares[SPARES_MAX]; /* memory alone */
 	struct timer timer;
 	/* borrowed */
 	struct loop *loop;
 	/* plain */
-	size_t n, max, max_per_key;
+	size_t n, max, max_per_key, spares_n;
 	uint64_t idle_ms;
 	uint64_t seed;
 };
 
-static uint64_t hash_of(const struct pool *p, struct str key)
+struct pool_key *pool_key_new(const struct pool *p, struct str text)
 {
-	return str_hash(p->seed, key);
+	struct pool_key *k = malloc(sizeof(*k) + text.n + 1);
+
+	if (!k)
+		return NULL;
+	*k = (struct pool_key){.refs = 1, .hash = str_hash(p->seed, text), .n = text.n};
+	if (text.n > 0)
+		memcpy(k->text, text.p, text.n);
+	k->text[text.n] = '\0';
+	return k;
 }
 
-static struct entries *bucket(struct pool *p, uint64_t hash)
+struct pool_key *pool_key_ref(struct pool_key *k)
 {
-	return &p->buckets[hash & (BUCKETS - 1)];
+	k->refs++;
+	return k;
 }
 
-static bool has_key(const struct entry *n, uint64_t hash, struct str key)
+void pool_key_unref(struct pool_key *k)
 {
-	return n->hash == hash && n->key_n == key.n && memcmp(n->key, key.p, key.n) == 0;
+	if (k && --k->refs == 0)
+		free(k);
+}
+
+bool pool_key_eq(const struct pool_key *a, const struct pool_key *b)
+{
+	return a == b ||
+	       (a->hash == b->hash && a->n == b->n && memcmp(a->text, b->text, a->n) == 0);
+}
+
+static struct entries *bucket(struct pool *p, const struct pool_key *key)
+{
+	return &p->buckets[key->hash & (BUCKETS - 1)];
+}
+
+static struct entry *take_memory(struct pool *p)
+{
+	return p->spares_n > 0 ? p->spares[--p->spares_n] : malloc(sizeof(struct entry));
+}
+
+static void give_memory(struct pool *p, struct entry *n)
+{
+	if (!HAS_ADDRESS_SANITIZER && p->spares_n < SPARES_MAX)
+		p->spares[p->spares_n++] = n;
+	else
+		free(n);
 }
 
 /* Takes the entry out; the stream is the caller's. */
@@ -70,9 +107,10 @@ static struct stream *cut(struct entry *n)
 	struct stream *s = n->stream;
 
 	TAILQ_REMOVE(&p->ages, n, age);
-	TAILQ_REMOVE(bucket(p, n->hash), n, chain);
+	TAILQ_REMOVE(bucket(p, n->key), n, chain);
 	p->n--;
-	free(n);
+	pool_key_unref(n->key);
+	give_memory(p, n);
 	return s;
 }
 
@@ -143,6 +181,8 @@ void pool_free(struct pool *p)
 	if (!p)
 		return;
 	pool_close_all(p);
+	while (p->spares_n > 0)
+		free(p->spares[--p->spares_n]);
 	timer_clear(&p->timer);
 	free(p);
 }
@@ -159,15 +199,15 @@ size_t pool_size(const struct pool *p)
 }
 
 /* Makes room for one more under both bounds. */
-static void make_room(struct pool *p, uint64_t hash, struct str key)
+static void make_room(struct pool *p, const struct pool_key *key)
 {
 	struct entry *n, *oldest = NULL;
 	size_t same = 0;
 
 	if (p->n < p->max && p->n < p->max_per_key)
 		return;
-	TAILQ_FOREACH(n, bucket(p, hash), chain)
-	if (has_key(n, hash, key)) {
+	TAILQ_FOREACH(n, bucket(p, key), chain)
+	if (pool_key_eq(n->key, key)) {
 		same++;
 		oldest = n;
 	}
@@ -177,33 +217,29 @@ static void make_room(struct pool *p, uint64_t hash, struct str key)
 		stream_close(cut(TAILQ_FIRST(&p->ages)));
 }
 
-void pool_put(struct pool *p, struct str key, struct stream *s, const struct ipaddr *addr,
+void pool_put(struct pool *p, struct pool_key *key, struct stream *s, const struct ipaddr *addr,
 	      uint16_t port)
 {
-	uint64_t hash = hash_of(p, key);
 	struct entry *n = NULL;
 
 	/* Already over, or with bytes that nobody will read, or not all sent: not fit for another.
 	 */
 	if (p->max > 0 && p->max_per_key > 0 && !stream_at_eof(s) && stream_data(s).n == 0 &&
 	    stream_pending(s) == 0)
-		n = malloc(sizeof(*n) + key.n);
+		n = take_memory(p);
 	if (!n) {
 		stream_close(s);
 		return;
 	}
-	make_room(p, hash, key);
-	*n = (struct entry){.stream = s,
-			    .pool = p,
-			    .hash = hash,
-			    .put_us = loop_now_us(p->loop),
-			    .addr = *addr,
-			    .port = port,
-			    .key_n = key.n};
-	if (key.n > 0)
-		memcpy(n->key, key.p, key.n);
+	make_room(p, key);
+	n->stream = s;
+	n->key = pool_key_ref(key);
+	n->pool = p;
+	n->put_us = loop_now_us(p->loop);
+	n->addr = *addr;
+	n->port = port;
 	TAILQ_INSERT_TAIL(&p->ages, n, age);
-	TAILQ_INSERT_HEAD(bucket(p, hash), n, chain);
+	TAILQ_INSERT_HEAD(bucket(p, key), n, chain);
 	p->n++;
 	stream_set_owner(s, on_event, n);
 	stream_resume(s); /* so that its end is heard */
@@ -221,16 +257,15 @@ static bool is_quiet(const struct stream *s)
 	       (errno == EAGAIN || errno == EWOULDBLOCK);
 }
 
-struct stream *pool_take(struct pool *p, struct str key, struct ipaddr *ret_addr,
+struct stream *pool_take(struct pool *p, const struct pool_key *key, struct ipaddr *ret_addr,
 			 uint16_t *ret_port)
 {
-	uint64_t hash = hash_of(p, key);
 	int64_t now = loop_now_us(p->loop);
 	struct entry *n, *next;
 
-	for (n = TAILQ_FIRST(bucket(p, hash)); n; n = next) {
+	for (n = TAILQ_FIRST(bucket(p, key)); n; n = next) {
 		next = TAILQ_NEXT(n, chain);
-		if (!has_key(n, hash, key))
+		if (!pool_key_eq(n->key, key))
 			continue;
 		if (is_over(p, n, now) || (now - n->put_us > PEEK_US && !is_quiet(n->stream))) {
 			stream_close(cut(n));

@@ -13,14 +13,29 @@
 
 struct pool; /* one a worker */
 
+/* What a kept connection is found by: bytes, with their hash. Counted, so that a client that asks
+ * for the same again and again (most do) has it made once; of one worker, as its pool is. */
+struct pool_key {
+	unsigned refs;
+	uint64_t hash; /* keyed by the pool, so that nobody can choose names that collide */
+	size_t n;
+	char text[]; /* terminated */
+};
+/* NULL: memory is out. It may outlive the pool. */
+struct pool_key *pool_key_new(const struct pool *p, struct str text);
+struct pool_key *pool_key_ref(struct pool_key *k);
+void pool_key_unref(struct pool_key *k); /* NULL is accepted */
+bool pool_key_eq(const struct pool_key *a, const struct pool_key *b);
+
 int pool_new(struct loop *l, size_t max, size_t max_per_key, uint64_t idle_ms, struct pool **ret,
 	     struct err *e) ATTR_NODISCARD;
 void pool_free(struct pool *p); /* closes all */
-/* Keeps s (taken over, always): over a bound the oldest goes. addr:port is where it leads. */
-void pool_put(struct pool *p, struct str key, struct stream *s, const struct ipaddr *addr,
+/* Keeps s (taken over, always) with a reference to key: over a bound the oldest goes. addr:port is
+ * where it leads. */
+void pool_put(struct pool *p, struct pool_key *key, struct stream *s, const struct ipaddr *addr,
 	      uint16_t port);
 /* The freshest for key, or NULL; the caller owns it and sets itself as its owner. */
-struct stream *pool_take(struct pool *p, struct str key, struct ipaddr *ret_addr,
+struct stream *pool_take(struct pool *p, const struct pool_key *key, struct ipaddr *ret_addr,
 			 uint16_t *ret_port);
 void pool_close_all(struct pool *p);
 size_t pool_size(const struct pool *p);

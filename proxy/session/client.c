@@ -11,6 +11,7 @@
 #include "certs/clientfail.h"
 #include "logging/log.h"
 #include "proxy/session/audit.h"
+#include "proxy/session/caller_memo.h"
 #include "proxy/session/client_h2.h"
 #include "proxy/session/misuse.h"
 #include "proxy/session/client_token.h"
@@ -185,6 +186,7 @@ static void free_client(void *obj)
 	free(c->tls_sni);
 	drop_connect(c);
 	sandbox_unref(c->caller.sandbox);
+	caller_memo_free(c->caller.memo);
 	free(c);
 }
 
@@ -672,6 +674,7 @@ static int ds_send_head(struct downstream *d, const struct response *r, bool mor
 	} else if (c->request.version != HTTP_11) {
 		return 0; /* HTTP/1.0 knows no interim answers (RFC 9110 section 15.2) */
 	}
+	spare_text_lend(&c->worker->texts, &c->head);
 	if (h1_write_response(&out, c->request.version, c->keep, &c->head) < 0)
 		return err_reason(e, REASON_UPSTREAM_MALFORMED, "the answer's head is too large");
 	return 0;
@@ -689,7 +692,7 @@ static void send_parts(struct client *c, struct str a, struct str b, struct str 
 						.iov_len = parts[i].n};
 	if (n > 0)
 		stream_writev(c->s, v, n);
-	strbuf_clear(&c->head);
+	spare_text_return(&c->worker->texts, &c->head);
 }
 
 static void ds_send_body(struct downstream *d, struct str data)

@@ -4,11 +4,13 @@
  */
 #include "proxy/session/exchange_internal.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "logging/log.h"
 #include "proxy/session/audit.h"
+#include "proxy/session/caller_memo.h"
 
 static void on_timer(void *arg);
 static void on_judged(void *arg, const struct err *e);
@@ -38,8 +40,8 @@ void exchange_arm(struct exchange *x, uint64_t ms)
 	timer_arm(&x->timer, ms < left ? ms : left);
 }
 
-#define SAME_BYTES 1000 /* of most requests, so that the text does not grow by doubling */
-/* Memory of exchanges that a worker keeps. Not where use after free is looked for. */
+/* Memory of exchanges that a worker keeps, with their timers. Not where use after free is looked
+ * for. */
 #define SPARES_MAX 32
 
 #define TO(s) (1u << EXCHANGE_##s)
@@ -108,7 +110,7 @@ static uint64_t record_start(struct exchange *x)
 
 	fill(x, &r, &m, RECORD_REQUEST_START);
 	audit_decision(&r, true, REASON_NONE);
-	(void)strbuf_reserve(&x->same, SAME_BYTES);
+	spare_text_lend(&x->worker->texts, &x->same);
 	(void)record_format_same(&r, &x->same);
 	r.same = strbuf_str(&x->same);
 	ticket = worker_log(x->worker, &r, false);
@@ -166,15 +168,16 @@ static void free_exchange(void *obj)
 	injection_clear(&x->injection);
 	exchange_redact_free(x);
 	exchange_sign_end(x);
-	strbuf_clear(&x->same);
+	spare_text_return(&x->worker->texts, &x->same);
 	exchange_forget_sent(x);
 	exchange_search_clear(x);
-	free(x->pool_key);
+	pool_key_unref(x->pool_key);
 	if (!HAS_ADDRESS_SANITIZER && x->worker->spares_n < SPARES_MAX) {
 		x->next = x->worker->spares;
 		x->worker->spares = x;
 		x->worker->spares_n++;
 	} else {
+		timer_clear(&x->timer);
 		free(x);
 	}
 }
@@ -210,7 +213,6 @@ void exchange_finish(struct exchange *x, enum exchange_outcome how)
 	stream_close(x->connected);
 	x->connected = NULL;
 	route_clear(&x->route);
-	timer_clear(&x->timer);
 	x->down = NULL;
 	if (d) {
 		reply.reason = x->error.reason;
@@ -317,7 +319,7 @@ static void on_timer(void *arg)
 static struct upstream_place place_of(const struct exchange *x)
 {
 	return (struct upstream_place){
-		.key = str_from_c(x->pool_key),
+		.key = x->pool_key,
 		.addr = x->addr,
 		.port = x->request->url.port,
 		.keep = x->snapshot == x->worker->snapshot,
@@ -475,8 +477,7 @@ static int take_turn(struct exchange *x, struct err *e)
 		return 0;
 	x->seat.fn = on_share;
 	x->seat.arg = x;
-	if (share_enter(x->worker->share, &x->seat,
-			share_hash(x->worker->share, str_from_c(x->pool_key))))
+	if (share_enter(x->worker->share, &x->seat, x->pool_key->hash))
 		return 1;
 	exchange_arm(x, share_left_ms(x->worker->share, &x->seat));
 	return 0;
@@ -524,7 +525,7 @@ static void tell_turn(struct exchange *x)
 	bool h2 = str_eq(x->up->tls_alpn, STR("h2"));
 
 	if (may_share(x))
-		share_know(h, share_hash(h, str_from_c(x->pool_key)), h2);
+		share_know(h, x->pool_key->hash, h2);
 	share_end(h, &x->seat, h2 ? SHARE_END_H2 : SHARE_END_OTHER);
 }
 
@@ -628,16 +629,30 @@ void exchange_drive(struct exchange *x)
 	x->driving = false;
 }
 
-/* Zeroed; one is too large for glibc's cache of the thread. */
+/* Its timer stays armed for nothing (loop.c corrects it when it comes up): most requests end long
+ * before, and the next one moves it again. */
+static struct exchange *make_memory(struct worker *w)
+{
+	struct exchange *x = malloc(sizeof(*x));
+
+	if (!x || timer_init(&x->timer, w->loop, on_timer, x) < 0) {
+		free(x);
+		return NULL;
+	}
+	injection_init(&x->injection);
+	strbuf_init(&x->same, LIMIT_RECORD_BYTES);
+	strbuf_init(&x->sent, LIMIT_H2_RETRY_BODY);
+	return x;
+}
+
 static struct exchange *take_memory(struct worker *w)
 {
 	struct exchange *x = w->spares;
 
 	if (!x)
-		return calloc(1, sizeof(*x));
+		return make_memory(w);
 	w->spares = x->next;
 	w->spares_n--;
-	memset(x, 0, sizeof(*x));
 	return x;
 }
 
@@ -647,37 +662,34 @@ void exchange_free_spares(struct worker *w)
 		struct exchange *x = w->spares;
 
 		w->spares = x->next;
+		timer_clear(&x->timer);
 		free(x);
 	}
-	w->spares_n = 0;
+	w->spares_n = SPARES_MAX;
 }
 
-struct exchange *exchange_new(struct worker *w, struct downstream *d, const struct caller *caller,
+struct exchange *exchange_new(struct worker *w, struct downstream *d, struct caller *caller,
 			      struct request *r)
 {
 	struct exchange *x = take_memory(w);
 
 	if (!x)
 		return NULL;
+	memset((char *)x + offsetof(struct exchange, up), 0,
+	       offsetof(struct exchange, identity) - offsetof(struct exchange, up));
 	x->worker = w;
 	x->down = d;
 	x->caller = caller;
 	x->request = r;
 	x->snapshot = snapshot_ref(w->snapshot);
-	x->identity = identity_of(caller, x->snapshot);
+	x->identity = caller_identity(caller, x->snapshot);
 	x->waiter.fn = on_recorded;
 	x->waiter.arg = x;
 	x->begun_us = loop_now_us(w->loop);
 	x->ms = (struct record_ms){RECORD_MS_NONE, RECORD_MS_NONE, RECORD_MS_NONE, RECORD_MS_NONE,
 				   RECORD_MS_NONE};
+	x->error = ERR_INIT;
 	record_new_id(x->id);
-	injection_init(&x->injection);
-	strbuf_init(&x->same, LIMIT_RECORD_BYTES);
-	strbuf_init(&x->sent, LIMIT_H2_RETRY_BODY);
-	if (timer_init(&x->timer, w->loop, on_timer, x) < 0) {
-		free_exchange(x);
-		return NULL;
-	}
 	route_init(&x->route, w, x->snapshot, NULL, &r->url.host, r->url.port, x);
 	x->route.on_judged = on_judged;
 	x->route.on_connected = on_connected;

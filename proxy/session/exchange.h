@@ -59,6 +59,8 @@ struct downstream {
 	const struct downstream_ops *ops;
 };
 
+struct caller_memo;
+
 /* What the record says of the connection that a request came in on. */
 struct caller {
 	/* borrowed from the connection, which outlives its exchanges */
@@ -70,13 +72,15 @@ struct caller {
 	/* No rule admitted the CONNECT; the tunnel is there to say so to what comes inside. */
 	bool explained;
 	bool claimed; /* a request has said who is calling: no other one is taken up */
+	/* owned by the connection: caller_memo.h; NULL: nothing was asked yet */
+	struct caller_memo *memo;
 };
 
 struct exchange;
 
 /* Starts judging r. The request belongs to the caller and must stay until `finished`, which may
  * come before this returns. NULL only when memory is out. */
-struct exchange *exchange_new(struct worker *w, struct downstream *d, const struct caller *caller,
+struct exchange *exchange_new(struct worker *w, struct downstream *d, struct caller *caller,
 			      struct request *r);
 /* Goes as far as it can; call it when the downstream has more to read or more room. */
 void exchange_drive(struct exchange *x);
@@ -85,7 +89,7 @@ void exchange_abandon(struct exchange *x, enum reason why, const char *detail);
 /* For the worker, of those in EXCHANGE_RELAY (worker->relays): the policy has changed. What s does
  * not admit any more ends (policy_revoked). */
 void exchange_recheck(struct exchange *x, struct snapshot *s);
-/* For the worker's end, behind its loop's. */
+/* For the worker's end, before its loop's: what ends from now on is not kept. */
 void exchange_free_spares(struct worker *w);
 struct exchange *exchange_next(const struct exchange *x);
 

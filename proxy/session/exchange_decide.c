@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proxy/session/caller_memo.h"
 #include "proxy/session/copy_source.h"
 #include "proxy/session/exchange_internal.h"
 #include "proxy/session/misuse.h"
@@ -177,38 +178,6 @@ static int check_upgrade(struct exchange *x, struct err *e)
 	return 0;
 }
 
-static int make_pool_key(struct exchange *x)
-{
-	const struct url *u = &x->request->url;
-	struct strbuf b;
-
-	/* Everything under which the connection was judged: another sandbox, policy or rule finds
-	 * nothing here, so no identity and no address judgement is ever shared. */
-	strbuf_init(&b, 2048);
-	if (x->cert) {
-		/* And another certificate: that of before a rotation is another one. */
-		strbuf_addc(&b, '!');
-		strbuf_addu(&b, client_cert_id(x->cert));
-		strbuf_addc(&b, '|');
-	}
-	strbuf_adds(&b, scheme_word(u->scheme));
-	strbuf_addc(&b, '|');
-	strbuf_add(&b, host_str(&u->host));
-	strbuf_addc(&b, '|');
-	strbuf_addu(&b, u->port);
-	strbuf_addc(&b, '|');
-	strbuf_adds(&b, policy_name(x->identity.policy));
-	strbuf_addc(&b, '|');
-	strbuf_adds(&b, policy_version(x->identity.policy));
-	strbuf_addc(&b, '|');
-	strbuf_addu(&b, x->rule->order);
-	strbuf_addc(&b, '|');
-	strbuf_add(&b, x->identity.key);
-	x->pool_key = strbuf_take(&b);
-	strbuf_clear(&b);
-	return x->pool_key ? 0 : -1;
-}
-
 int exchange_decide(struct exchange *x, struct err *e)
 {
 	enum reason end = x->caller->sandbox ? sandbox_end(x->caller->sandbox) : REASON_NONE;
@@ -225,7 +194,9 @@ int exchange_decide(struct exchange *x, struct err *e)
 	if (spend_forward(x, e) < 0 || set_identity(x, e) < 0 || check_upgrade(x, e) < 0 ||
 	    exchange_search_begin(x, e) < 0)
 		return -1;
-	if (make_pool_key(x) < 0)
+	x->pool_key = caller_pool_key(x->caller, x->snapshot, x->worker->pool, &x->request->url,
+				      x->rule, x->cert);
+	if (!x->pool_key)
 		return err_reason(e, REASON_INTERNAL_ERROR, "out of memory");
 	return 0;
 }

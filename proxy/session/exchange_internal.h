@@ -19,38 +19,35 @@
 #include "proxy/session/upstream.h"
 
 struct exchange {
-	/* owned */
-	struct upstream *up;
-	struct route route;
+	/* What the memory of one that ended brings along: the timer, which may stay where it is,
+	 * and what is as it was made (exchange.c: take_memory). */
+	struct timer timer;
 	struct injection injection;
+	struct strbuf same; /* what both records say alike */
+	struct strbuf sent; /* the body so far, while it may have to be sent again */
+	/* owned; zeroed from here on */
+	struct upstream *up;
 	struct body_swap *search;	/* for placeholders in the body; NULL: none can be there */
 	struct ws_swap *ws;		/* the same for a WebSocket; NULL: nothing of it is read */
 	struct exchange_redact *redact; /* NULL: nothing is looked for in the answer */
 	struct signing *signing;	/* NULL: it is not signed */
-	struct timer timer;
-	char *pool_key;
-	struct strbuf same;	  /* what both records say alike */
-	struct strbuf sent;	  /* the body so far, while it may have to be sent again */
-	struct stream *connected; /* between the route's end and the upstream's birth */
+	struct stream *connected;	/* between the route's end and the upstream's birth */
 	/* counted */
+	struct pool_key *pool_key;
 	struct snapshot *snapshot;
 	struct client_cert *cert; /* what the origin is shown; NULL: none */
 	/* borrowed */
 	struct worker *worker;
 	struct exchange *next, *prev; /* worker->relays, in EXCHANGE_RELAY alone */
 	struct downstream *down;      /* NULL once abandoned or finished */
-	const struct caller *caller;
+	struct caller *caller;
 	struct request *request;
 	const struct rule *rule;	 /* the snapshot's */
 	const struct config_parent *via; /* the snapshot's; NULL: dialled directly */
 	/* plain */
 	enum exchange_state state;
-	struct identity identity;
 	struct log_waiter waiter;
 	struct share_seat seat;
-	char id[RECORD_ID_LEN + 1];
-	char max_forwards[24];
-	char websocket_key[WEBSOCKET_KEY_MAX]; /* ours, of a WebSocket that came over HTTP/2 */
 	bool driving;
 	bool closed;   /* the last record was handed over */
 	bool recorded; /* request.start was handed over: the end must follow */
@@ -78,8 +75,14 @@ struct exchange {
 	uint64_t bytes_out, bytes_in;
 	uint64_t bytes_down; /* of the answer, as its client got them: decoded */
 	int64_t begun_us, sent_us, relay_us, held_us;
+	/* What follows is set by its own means: most of it is not touched by most requests. */
+	struct identity identity;
 	struct record_ms ms;
 	struct err error;
+	struct route route;
+	char id[RECORD_ID_LEN + 1];
+	char max_forwards[24];
+	char websocket_key[WEBSOCKET_KEY_MAX]; /* ours, of a WebSocket that came over HTTP/2 */
 };
 
 /* exchange_decide.c */

@@ -18,7 +18,10 @@ static void on_timer(void *arg);
 void route_init(struct route *r, struct worker *w, struct snapshot *s, const struct rule *rule,
 		const struct host *host, uint16_t port, void *arg)
 {
-	memset(r, 0, sizeof(*r));
+	/* Most requests meet a connection that is there, and look nothing up. */
+	memset(r, 0, offsetof(struct route, judged));
+	r->judged.n = 0;
+	r->judged.from_cache = false;
 	r->worker = w;
 	r->snapshot = s;
 	r->rule = rule;

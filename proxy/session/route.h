@@ -31,7 +31,6 @@ struct route {
 	bool tls;
 	bool h1_only;			 /* HTTP/2 is not offered: set before route_connect */
 	const struct config_parent *via; /* the snapshot's upstream.proxy; NULL: dialled directly */
-	struct resolved judged;		 /* what survived; none when `via` is told the name */
 	struct ipaddr addr; /* where it leads, once connected; none when `via` was told the name */
 	int64_t at_us;
 	int64_t dns_us, connect_us, tls_us; /* RECORD_MS_NONE until it happened */
@@ -39,6 +38,7 @@ struct route {
 	void (*on_judged)(void *arg, const struct err *e);
 	void (*on_connected)(void *arg, struct stream *s, const struct err *e);
 	void *arg;
+	struct resolved judged; /* what survived; none when `via` is told the name */
 };
 
 void route_init(struct route *r, struct worker *w, struct snapshot *s, const struct rule *rule,

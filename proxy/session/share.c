@@ -6,7 +6,6 @@
 #include "proxy/session/share.h"
 
 #include <stdlib.h>
-#include <sys/random.h>
 
 #include "logging/limits.h"
 
@@ -29,8 +28,6 @@ struct share {
 	struct known known[KNOWN];
 	/* borrowed */
 	struct loop *loop;
-	/* plain */
-	uint64_t seed;
 };
 
 static void on_timer(void *arg)
@@ -53,8 +50,6 @@ int share_new(struct loop *l, struct share **ret, struct err *e)
 		return err_set(e, "out of memory");
 	}
 	h->loop = l;
-	if (getrandom(&h->seed, sizeof(h->seed), 0) != (ssize_t)sizeof(h->seed))
-		h->seed = (uint64_t)(uintptr_t)h;
 	TAILQ_INIT(&h->woken);
 	for (size_t i = 0; i < CHAINS; i++)
 		TAILQ_INIT(&h->chains[i]);
@@ -68,11 +63,6 @@ void share_free(struct share *h)
 		return;
 	timer_clear(&h->timer);
 	free(h);
-}
-
-uint64_t share_hash(const struct share *h, struct str key)
-{
-	return str_hash(h->seed, key);
 }
 
 static struct seats *chain(struct share *h, uint64_t hash)

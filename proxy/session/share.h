@@ -38,11 +38,9 @@ struct share_seat {
 
 int share_new(struct loop *l, struct share **ret, struct err *e) ATTR_NODISCARD;
 void share_free(struct share *h); /* nobody sits any more; NULL is accepted */
-/* Of a key; keyed itself, so that nobody can choose names that collide. */
-uint64_t share_hash(const struct share *h, struct str key);
 
-/* seat (fn and arg are set) wants a connection of that hash. True: dial, and call share_end.
- * False: fn will be called. */
+/* seat (fn and arg are set) wants a connection of that hash (pool_key's). True: dial, and call
+ * share_end. False: fn will be called. */
 bool share_enter(struct share *h, struct share_seat *seat, uint64_t hash);
 /* The dial that seat was told to make has ended. Of a seat that does not dial it does nothing. */
 void share_end(struct share *h, struct share_seat *seat, enum share_end how);

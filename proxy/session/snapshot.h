@@ -19,7 +19,8 @@ struct snapshot {
 	struct trust *trust;
 	struct credential_store *credentials;
 	/* plain */
-	int refs; /* atomic */
+	uint64_t number; /* of this one alone, unlike its address */
+	int refs;	 /* atomic */
 };
 
 /* Takes its own reference to config. k: who keeps its credentials; NULL: nobody, they are read

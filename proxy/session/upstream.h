@@ -44,7 +44,7 @@ struct upstream {
 
 /* What a kept connection is found by again, and where it leads. */
 struct upstream_place {
-	struct str key; /* everything under which the connection was judged */
+	struct pool_key *key; /* borrowed; everything under which the connection was judged */
 	struct ipaddr addr;
 	uint16_t port;
 	bool keep; /* what is opened may serve others: it was judged under the current snapshot */
@@ -184,6 +184,8 @@ struct upstream *upstream_h2_take(struct worker *w, struct upstream_place *place
 int upstream_h2_open(struct worker *w, struct stream *s, const struct upstream_place *place,
 		     void (*on_event)(void *arg), void *arg, struct upstream **ret,
 		     struct err *e) ATTR_NODISCARD;
+/* For the worker's end, behind its loop's. */
+void upstream_h1_free_spares(struct worker *w);
 /* upstream_h1.c, for upstream.c alone; takes s over, also on failure. */
 int upstream_h1_new(struct worker *w, struct stream *s, bool reused,
 		    const struct upstream_place *place, void (*on_event)(void *arg), void *arg,

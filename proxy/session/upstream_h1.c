@@ -2,13 +2,18 @@
  * One HTTP/1.1 connection to an origin as the upstream of one exchange; see upstream.h. A
  * connection that was left clean goes back to the pool.
  */
+#include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "certs/trust.h"
 #include "proxy/http/body.h"
 #include "proxy/http/h1.h"
 #include "proxy/session/pull.h"
 #include "proxy/session/upstream.h"
+
+/* Memory of those that ended, which a worker keeps. Not where use after free is looked for. */
+#define SPARES_MAX 32
 
 struct upstream_h1 {
 	struct upstream up;
@@ -18,14 +23,13 @@ struct upstream_h1 {
 	struct body_reader body;
 	/* borrowed */
 	struct worker *worker;
+	struct upstream_h1 *next; /* worker->h1_spares */
 	void (*on_event)(void *arg);
 	void *arg;
 	/* plain */
-	char method_buf[LIMIT_METHOD_BYTES];
-	struct str method;
+	struct str method; /* in method_buf */
 	struct h1_scan scan;
 	struct upstream_place place; /* its key is the exchange's */
-	struct err tls_error;	     /* explained while OpenSSL's queue was still there */
 	bool reused;
 	bool chunked; /* the request's body, as we write it */
 	bool sent_end;
@@ -36,6 +40,9 @@ struct upstream_h1 {
 	bool relay; /* it has become another protocol's connection */
 	bool failed;
 	bool deaf; /* nothing that is sent arrives */
+	/* What follows is not zeroed as a whole. */
+	struct err tls_error; /* explained while OpenSSL's queue was still there */
+	char method_buf[LIMIT_METHOD_BYTES];
 };
 
 static struct upstream_h1 *h1_of(const struct upstream *up)
@@ -62,18 +69,40 @@ static void on_stream(void *arg, unsigned events)
 
 static const struct upstream_ops ops;
 
+static struct upstream_h1 *take_memory(struct worker *w)
+{
+	struct upstream_h1 *u = w->h1_spares;
+
+	if (!u)
+		return malloc(sizeof(*u));
+	w->h1_spares = u->next;
+	w->h1_spares_n--;
+	return u;
+}
+
+void upstream_h1_free_spares(struct worker *w)
+{
+	while (w->h1_spares) {
+		struct upstream_h1 *u = w->h1_spares;
+
+		w->h1_spares = u->next;
+		free(u);
+	}
+	w->h1_spares_n = 0;
+}
+
 int upstream_h1_new(struct worker *w, struct stream *s, bool reused,
 		    const struct upstream_place *place, void (*on_event)(void *arg), void *arg,
 		    struct upstream **ret, struct err *e)
 {
-	/* Not calloc, which passes by glibc's cache of the thread. */
-	struct upstream_h1 *u = malloc(sizeof(*u));
+	struct upstream_h1 *u = take_memory(w);
 
 	if (!u) {
 		stream_close(s);
 		return err_reason(e, REASON_INTERNAL_ERROR, "out of memory");
 	}
-	*u = (struct upstream_h1){0};
+	memset(u, 0, offsetof(struct upstream_h1, tls_error));
+	u->tls_error = ERR_INIT;
 	u->up.ops = &ops;
 	u->s = s;
 	u->worker = w;
@@ -94,9 +123,17 @@ static void free_upstream(void *obj)
 {
 	struct upstream_h1 *u = obj;
 
-	strbuf_wipe(&u->head); /* it held the credential */
+	struct worker *w = u->worker;
+
+	spare_text_wipe(&w->texts, &u->head); /* it held the credential */
 	body_reader_clear(&u->body);
-	free(u);
+	if (!HAS_ADDRESS_SANITIZER && w->h1_spares_n < SPARES_MAX) {
+		u->next = w->h1_spares;
+		w->h1_spares = u;
+		w->h1_spares_n++;
+	} else {
+		free(u);
+	}
 }
 
 static void u_close(struct upstream *up)
@@ -138,6 +175,7 @@ static int u_send_head(struct upstream *up, const struct request *r, const struc
 	for (size_t i = 0; i < r->method.n; i++)
 		u->method_buf[i] = r->method.p[i];
 	u->method = str_from(u->method_buf, r->method.n);
+	spare_text_lend(&u->worker->texts, &u->head);
 	if (h1_write_request(r, inj ? &inj->extra : NULL, inj ? strbuf_str(&inj->query) : STR_NONE,
 			     &u->head) < 0)
 		return err_reason(e, REASON_INTERNAL_ERROR, "the head has no room");
@@ -166,7 +204,7 @@ static void send_parts(struct upstream_h1 *u, struct str a, struct str b, struct
 	if (n > 0)
 		stream_writev(u->s, v, n);
 	if (u->head.len > 0)
-		strbuf_wipe(&u->head);
+		spare_text_wipe(&u->worker->texts, &u->head);
 }
 
 static void u_send_body(struct upstream *up, struct str data)

@@ -17,14 +17,14 @@ struct origin_h2 {
 	struct stream *s;
 	struct h2_conn *conn;
 	struct timer timer; /* how long it may be idle */
-	char *key;
+	/* counted */
+	struct pool_key *key;
 	/* borrowed */
 	struct worker *worker;
 	struct origin_h2 *next, *prev;		   /* worker->origins */
 	struct origin_h2 *chain_next, *chain_prev; /* worker->origins_by */
 	struct upstream_h2 *waiting;		   /* WebSockets, for the origin's SETTINGS */
 	/* plain */
-	uint64_t hash;	       /* of key */
 	int64_t refused_us;    /* when it last refused a stream */
 	struct turn_task kick; /* what became possible while an exchange was at work */
 	struct ipaddr addr;
@@ -82,18 +82,18 @@ static void free_origin(void *obj)
 	struct origin_h2 *o = obj;
 
 	h2_conn_free(o->conn);
-	free(o->key);
+	pool_key_unref(o->key);
 	free(o);
 }
 
-static struct origin_h2 **chain(struct worker *w, uint64_t hash)
+static struct origin_h2 **chain(struct worker *w, const struct pool_key *key)
 {
-	return &w->origins_by[hash & (ORIGIN_CHAINS - 1)];
+	return &w->origins_by[key->hash & (ORIGIN_CHAINS - 1)];
 }
 
 static void link_origin(struct worker *w, struct origin_h2 *o)
 {
-	struct origin_h2 **at = chain(w, o->hash);
+	struct origin_h2 **at = chain(w, o->key);
 
 	w->origins_n++;
 	o->next = w->origins;
@@ -120,7 +120,7 @@ static void unlink_origin(struct origin_h2 *o)
 	if (o->chain_prev)
 		o->chain_prev->chain_next = o->chain_next;
 	else
-		*chain(w, o->hash) = o->chain_next;
+		*chain(w, o->key) = o->chain_next;
 	if (o->chain_next)
 		o->chain_next->chain_prev = o->chain_prev;
 }
@@ -168,7 +168,7 @@ static void fail_origin(struct origin_h2 *o, const struct err *e)
 		return;
 	o->ended = o->retired = true;
 	o->error = *e;
-	log_debug("origin %s: %s", o->key, e->text);
+	log_debug("origin %s: %s", o->key->text, e->text);
 	/* A stream that ended just now has not been told of yet. */
 	while ((s = h2_conn_ready(o->conn)))
 		if (s->owner)
@@ -326,7 +326,7 @@ static struct origin_h2 *new_origin(struct worker *w, struct stream *s,
 	struct origin_h2 *o = calloc(1, sizeof(*o));
 
 	if (!o || h2_conn_new(false, &o->conn, e) < 0 ||
-	    timer_init(&o->timer, w->loop, on_timer, o) < 0 || !(o->key = str_dup(place->key))) {
+	    timer_init(&o->timer, w->loop, on_timer, o) < 0) {
 		if (o) {
 			timer_clear(&o->timer);
 			free_origin(o);
@@ -336,12 +336,12 @@ static struct origin_h2 *new_origin(struct worker *w, struct stream *s,
 		return NULL;
 	}
 	o->worker = w;
+	o->key = pool_key_ref(place->key);
 	o->kick = (struct turn_task){.fn = on_kick, .arg = o};
 	o->s = s;
 	o->addr = place->addr;
 	o->port = place->port;
 	o->retired = !place->keep;
-	o->hash = share_hash(w->share, place->key);
 	make_room(w);
 	link_origin(w, o);
 	stream_set_owner(s, on_stream, o);
@@ -357,12 +357,10 @@ static bool has_room(const struct origin_h2 *o)
 	       h2_conn_has_room(o->conn, o->handles);
 }
 
-static struct origin_h2 *find(struct worker *w, struct str key)
+static struct origin_h2 *find(struct worker *w, const struct pool_key *key)
 {
-	uint64_t hash = share_hash(w->share, key);
-
-	for (struct origin_h2 *o = *chain(w, hash); o; o = o->chain_next)
-		if (o->hash == hash && str_eq(str_from_c(o->key), key) && has_room(o))
+	for (struct origin_h2 *o = *chain(w, key); o; o = o->chain_next)
+		if (pool_key_eq(o->key, key) && has_room(o))
 			return o;
 	return NULL;
 }

@@ -274,6 +274,7 @@ void worker_free(struct worker *w)
 		desk_free(w->desk);
 		resolver_free(w->resolver);
 		resolver_free(w->retired);
+		exchange_free_spares(w);
 		timer_clear(&w->log_timer);
 		timer_clear(&w->retire_timer);
 		timer_clear(&w->token_timer);
@@ -287,7 +288,8 @@ void worker_free(struct worker *w)
 	own_addrs_free(w->own_addrs);
 	sigv4_free(w->sigv4);
 	loop_free(w->loop);
-	exchange_free_spares(w);
+	upstream_h1_free_spares(w);
+	spare_texts_free(&w->texts);
 	snapshot_unref(w->snapshot);
 	snapshot_unref(w->next);
 	free(w->listeners);

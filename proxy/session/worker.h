@@ -21,6 +21,7 @@
 #include "proxy/session/sandboxes.h"
 #include "proxy/session/share.h"
 #include "proxy/session/snapshot.h"
+#include "proxy/session/spare_text.h"
 #include "proxy/state/state.h"
 
 #define ORIGIN_CHAINS 512 /* a power of two */
@@ -28,6 +29,7 @@
 struct client;
 struct exchange;
 struct tunnel;
+struct upstream_h1;
 struct origin_h2;
 struct sigv4;
 struct stub_dns;
@@ -114,10 +116,12 @@ struct worker {
 	struct timer token_timer; /* the next end of a token, or a look at all */
 	struct client *clients;	  /* all, newest first */
 	struct tunnel *tunnels;
-	struct exchange *spares;   /* memory alone, of those that ended */
+	struct exchange *spares; /* memory and timers, of those that ended */
+	struct upstream_h1 *h1_spares;
+	struct spare_texts texts;
 	struct exchange *relays;   /* that have become WebSockets */
 	struct origin_h2 *origins; /* HTTP/2 connections to origins, newest first */
-	struct origin_h2 *origins_by[ORIGIN_CHAINS]; /* the same by share_hash of their key */
+	struct origin_h2 *origins_by[ORIGIN_CHAINS]; /* the same by their keys' hashes */
 	struct log_waiter *waiters, *last_waiter;    /* oldest first */
 	TAILQ_HEAD(client_askers, client) askers;    /* whose tokens are asked for (CLIENT_TOKEN) */
 	TAILQ_HEAD(, turn_task) tasks;		     /* oldest first */
@@ -131,6 +135,7 @@ struct worker {
 	size_t listeners_n;
 	size_t clients_n;
 	size_t spares_n;
+	size_t h1_spares_n;
 	size_t origins_n;
 	size_t held_bytes; /* of bodies that are held to be signed */
 	pthread_t thread;

@@ -46,13 +46,33 @@ static struct stream *open_stream(struct origin *o)
 	return s;
 }
 
+static void put_as(struct origin *o, struct str key, struct stream *s, const struct ipaddr *a,
+		   uint16_t port)
+{
+	struct pool_key *k = pool_key_new(o->pool, key);
+
+	assert_non_null(k);
+	pool_put(o->pool, k, s, a, port);
+	pool_key_unref(k);
+}
+
+static struct stream *take_as(struct origin *o, struct str key, struct ipaddr *ret_addr,
+			      uint16_t *ret_port)
+{
+	struct pool_key *k = pool_key_new(o->pool, key);
+	struct stream *s = pool_take(o->pool, k, ret_addr, ret_port);
+
+	pool_key_unref(k);
+	return s;
+}
+
 /* A connection for key; its port tells it apart. */
 static struct stream *put(struct origin *o, const char *key, uint16_t port)
 {
 	struct ipaddr a = ip("127.0.0.1");
 	struct stream *s = open_stream(o);
 
-	pool_put(o->pool, str_from_c(key), s, &a, port);
+	put_as(o, str_from_c(key), s, &a, port);
 	return s;
 }
 
@@ -61,7 +81,7 @@ static uint16_t take(struct origin *o, const char *key)
 {
 	struct ipaddr want = ip("127.0.0.1"), a;
 	uint16_t port = 0;
-	struct stream *s = pool_take(o->pool, str_from_c(key), &a, &port);
+	struct stream *s = take_as(o, str_from_c(key), &a, &port);
 
 	if (!s)
 		return 0;
@@ -107,13 +127,52 @@ static void test_keys_with_nul(void **state)
 
 	(void)state;
 	setup(&o, 10, 10, 1000);
-	pool_put(o.pool, STR("k\0x"), open_stream(&o), &a, 1);
-	assert_null(pool_take(o.pool, STR("k\0y"), &a, &port));
-	assert_null(pool_take(o.pool, STR("k"), &a, &port));
-	struct stream *s = pool_take(o.pool, STR("k\0x"), &a, &port);
+	put_as(&o, STR("k\0x"), open_stream(&o), &a, 1);
+	assert_null(take_as(&o, STR("k\0y"), &a, &port));
+	assert_null(take_as(&o, STR("k"), &a, &port));
+	struct stream *s = take_as(&o, STR("k\0x"), &a, &port);
 	assert_non_null(s);
 	stream_close(s);
 	teardown(&o);
+}
+
+/* One key made once serves as well as the same bytes made twice, and outlives what it was for. */
+static void test_keys_are_counted(void **state)
+{
+	struct ipaddr a = ip("127.0.0.1");
+	struct pool_key *k, *same, *other;
+	struct origin o, p;
+	uint16_t port;
+
+	(void)state;
+	setup(&o, 10, 10, 1000);
+	setup(&p, 10, 10, 1000);
+	k = pool_key_new(o.pool, STR("a"));
+	same = pool_key_new(o.pool, STR("a"));
+	other = pool_key_new(o.pool, STR("b"));
+	assert_true(pool_key_eq(k, k) && pool_key_eq(k, same));
+	assert_false(pool_key_eq(k, other));
+	assert_string_equal(k->text, "a");
+	/* Keyed: nobody can choose names that collide. */
+	assert_true(k->hash == same->hash && k->hash != other->hash);
+	pool_key_unref(other);
+	other = pool_key_new(p.pool, STR("a"));
+	assert_true(k->hash != other->hash);
+	for (uint16_t i = 1; i <= 3; i++)
+		pool_put(o.pool, k, open_stream(&o), &a, i);
+	pool_key_unref(k);
+	for (uint16_t i = 3; i >= 1; i--) {
+		struct stream *s = pool_take(o.pool, same, &a, &port);
+
+		assert_non_null(s);
+		assert_int_equal(port, i);
+		stream_close(s);
+	}
+	assert_null(pool_take(o.pool, same, &a, &port));
+	teardown(&o);
+	teardown(&p);
+	pool_key_unref(same);
+	pool_key_unref(other);
 }
 
 static void test_bounds(void **state)
@@ -178,17 +237,17 @@ static void test_unfit_is_not_kept(void **state)
 	assert_int_equal(send(o.ends[0], "x", 1, 0), 1);
 	run_for(o.loop, 10);
 	assert_int_equal(stream_data(s).n, 1);
-	pool_put(o.pool, STR("a"), s, &a, 1);
+	put_as(&o, STR("a"), s, &a, 1);
 	s = open_stream(&o);
 	shutdown(o.ends[1], SHUT_WR);
 	run_for(o.loop, 10);
 	assert_true(stream_at_eof(s));
-	pool_put(o.pool, STR("a"), s, &a, 2);
+	put_as(&o, STR("a"), s, &a, 2);
 	assert_int_equal(pool_size(o.pool), 0);
 	/* Paused is no reason, but then it must hear again. */
 	s = open_stream(&o);
 	stream_pause(s);
-	pool_put(o.pool, STR("a"), s, &a, 3);
+	put_as(&o, STR("a"), s, &a, 3);
 	assert_int_equal(pool_size(o.pool), 1);
 	shutdown(o.ends[2], SHUT_WR);
 	run_for(o.loop, 10);
@@ -254,7 +313,7 @@ static void test_taken_is_the_callers(void **state)
 	(void)state;
 	setup(&o, 10, 10, 50);
 	put(&o, "a", 1);
-	s = pool_take(o.pool, STR("a"), &a, &port);
+	s = take_as(&o, STR("a"), &a, &port);
 	assert_non_null(s);
 	stream_set_owner(s, on_event, &o);
 	assert_int_equal(send(o.ends[0], "x", 1, 0), 1);
@@ -287,6 +346,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_freshest_first),
 		cmocka_unit_test(test_keys_with_nul),
+		cmocka_unit_test(test_keys_are_counted),
 		cmocka_unit_test(test_bounds),
 		cmocka_unit_test(test_closed_by_origin),
 		cmocka_unit_test(test_unfit_is_not_kept),

@@ -163,18 +163,6 @@ static void a_wait_ends(void **state)
 	share_end(room.share, &room.seats[0], SHARE_END_H2);
 }
 
-static void hashes_are_keyed(void **state)
-{
-	struct share *other;
-
-	(void)state;
-	assert_int_equal(share_new(room.loop, &other, NULL), 0);
-	assert_true(share_hash(room.share, STR("a")) == share_hash(room.share, STR("a")));
-	assert_true(share_hash(room.share, STR("a")) != share_hash(room.share, STR("b")));
-	assert_true(share_hash(room.share, STR("a")) != share_hash(other, STR("a")));
-	share_free(other);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -184,7 +172,6 @@ int main(void)
 		cmocka_unit_test_setup_teardown(nobody_waits_for_http1, setup, teardown),
 		cmocka_unit_test_setup_teardown(who_leaves_is_replaced, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_wait_ends, setup, teardown),
-		cmocka_unit_test_setup_teardown(hashes_are_keyed, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
