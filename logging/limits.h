@@ -70,6 +70,7 @@
 /* Deny rules: how often a path is decoded, and the room for all its forms. Beyond: it is denied. */
 #define LIMIT_PATH_DECODES     4
 #define LIMIT_PATH_FORMS_BYTES (16 * LIMIT_TARGET_BYTES)
+#define LIMIT_PATH_SEGMENTS    512 /* of one of them */
 
 /* TLS. */
 #define LIMIT_CLIENTHELLO_BYTES 16384

@@ -56,6 +56,16 @@ static inline bool str_eq(struct str a, struct str b)
 
 /* ASCII case only (RFC 9110 section 5.1: field names; section 2.5 of RFC 9112: schemes). */
 bool str_eq_nocase(struct str a, struct str b);
+
+/* A byte of a field's name as servers read it that hand fields on as variables: what is no letter
+ * and no digit becomes `_` for CGI (RFC 3875 section 4.1.18, and beyond), so it is all one here, a
+ * `-`. Letters are in lower case. */
+static inline char str_name_fold(char c)
+{
+	if (c >= 'A' && c <= 'Z')
+		return (char)(c - 'A' + 'a');
+	return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ? c : '-';
+}
 bool str_starts(struct str s, struct str prefix);
 bool str_ends(struct str s, struct str suffix);
 /* memcmp order, the shorter first. */

@@ -20,14 +20,15 @@ static const char *const governed[] = {"connection",	 "content-encoding",
 				       "trailer",	 "transfer-encoding",
 				       "upgrade",	 "via"};
 
-/* Also with `_` for `-`: to a server that hands fields on as variables they are one. */
+/* Also with `_` or another mark for `-`: to a server that hands fields on as variables they are
+ * one. */
 static bool is_governed(struct str name)
 {
 	char mem[32];
 	struct str folded = {mem, 0};
 
 	for (; folded.n < name.n && folded.n < sizeof(mem); folded.n++)
-		mem[folded.n] = name.p[folded.n] == '_' ? '-' : name.p[folded.n];
+		mem[folded.n] = str_name_fold(name.p[folded.n]);
 	for (size_t i = 0; i < ARRAY_LEN(governed); i++)
 		if (name.n == folded.n && str_eq_nocase(folded, str_from_c(governed[i])))
 			return true;

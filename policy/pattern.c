@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "logging/limits.h"
+#include "policy/lookalike.h"
 #include "policy/url.h"
 
 /* The forms of one round of decoding differ in four yes-or-no questions (enum form_bit). */
@@ -215,47 +216,24 @@ bool pattern_match(const struct pattern *p, struct str path)
 
 /* ---- decoding ---- */
 
-/* UTF-8 that ends at p[n] and that some readers take for one ASCII character: a fullwidth form,
- * which NFKC and the code pages of Windows fold, or a letter whose other case is ASCII. Gives that
- * character and how many bytes stand for it; 0: none. */
-static char ascii_for(const char *p, size_t n, size_t *ret_bytes)
-{
-	static const struct {
-		struct str utf8;
-		char as;
-	} letters[] = {
-		{{"\xc4\xb0", 2}, 'i'},	    /* U+0130 */
-		{{"\xc4\xb1", 2}, 'i'},	    /* U+0131 */
-		{{"\xc5\xbf", 2}, 's'},	    /* U+017F */
-		{{"\xe2\x84\xaa", 3}, 'k'}, /* U+212A */
-	};
-	struct str s = str_from(p, n);
-
-	for (size_t i = 0; i < ARRAY_LEN(letters); i++)
-		if (str_ends(s, letters[i].utf8)) {
-			*ret_bytes = letters[i].utf8.n;
-			return letters[i].as;
-		}
-	if (n >= 3 && p[n - 3] == '\xef' && (p[n - 2] == '\xbc' || p[n - 2] == '\xbd')) {
-		unsigned v = (p[n - 2] == '\xbd' ? 0x60U : 0x20U) + ((uint8_t)p[n - 1] & 0x3fU);
-
-		*ret_bytes = 3;
-		/* U+FF01 to U+FF5E */
-		return ((uint8_t)p[n - 1] & 0xc0) == 0x80 && v > 0x20 && v < 0x7f ? (char)v : '\0';
-	}
-	return '\0';
-}
-
-/* Puts the ASCII character in the place of such bytes at the end of p[0..n). The new length. */
+/* Where p[0..n) ends in a character that some readers take for ASCII, what they read takes its
+ * place (lookalike.h). The new length. */
 static size_t fold_tail(char *p, size_t n)
 {
-	size_t bytes = 0;
-	char c = ascii_for(p, n, &bytes);
+	char out[LOOKALIKE_MAX];
+	size_t size = 1;
+	int chars;
 
-	if (!c)
+	while (size < 4 && size < n && ((uint8_t)p[n - size] & 0xc0) == 0x80)
+		size++;
+	if (size == 1 || lookalike_utf8_size((uint8_t)p[n - size]) != size)
 		return n;
-	n -= bytes;
-	p[n++] = c == '/' ? KEPT_SLASH : lower(c);
+	chars = lookalike(lookalike_utf8((const uint8_t *)p + n - size, size), out);
+	if (chars < 0)
+		return n;
+	n -= size;
+	for (int i = 0; i < chars; i++)
+		p[n++] = out[i] == '/' ? KEPT_SLASH : out[i];
 	return n;
 }
 
@@ -400,7 +378,7 @@ static void form_add(struct pattern_forms *f, struct str s, unsigned bits)
 {
 	bool split = bits & FORM_SPLIT, slash = false;
 	char *out;
-	size_t n = 0, end;
+	size_t n = 0, end, segments = 0;
 
 	if (!forms_room(f, s.n + 2))
 		return;
@@ -412,6 +390,11 @@ static void form_add(struct pattern_forms *f, struct str s, unsigned bits)
 		bool hollow;
 		int dots;
 
+		/* Every deny of the host is compared with each of them. */
+		if (++segments > LIMIT_PATH_SEGMENTS) {
+			f->beyond = true;
+			return;
+		}
 		end = next_separator(s, start, split);
 		seg = str_from(s.p + start, end - start);
 		dots = bits & FORM_RESOLVE ? dot_segment(seg) : 0;

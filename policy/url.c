@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "policy/lookalike.h"
+
 /* What a raw byte of the target is. */
 enum byte_class {
 	BAD,	   /* control, space, DEL: no request line may hold it */
@@ -166,9 +168,9 @@ static int path_escape(struct str in, size_t at, struct target_out *o, struct er
 	o->prev = (uint8_t)v;
 	if (!is_unreserved((uint8_t)v)) {
 		out_escape(o, (uint8_t)v);
-		/* What is escaped twice may be a dot or a slash to a reader who decodes twice, and
-		 * a fullwidth form to one who folds. */
-		o->maybe_dot |= v == '%' || v == 0xef;
+		/* What is escaped twice may be a dot or a slash to a reader who decodes twice, what
+		 * is not ASCII to one who folds, and a blank is nothing to one who trims. */
+		o->maybe_dot |= v == '%' || v >= 0x80 || v == ' ';
 		return 0;
 	}
 	o->p[o->n++] = (char)v;
@@ -198,7 +200,7 @@ static ptrdiff_t canon_path(struct str in, struct target_out *o, struct err *e)
 			if (is_overlong(o->prev, c))
 				return ambiguous(e, "UTF-8 in a longer form than its shortest", at);
 			out_escape(o, c);
-			o->maybe_dot |= c == 0xef;
+			o->maybe_dot = true;
 			break;
 		case PERCENT:
 			if (path_escape(in, at, o, e) < 0)
@@ -244,81 +246,94 @@ static int canon_query(struct str in, size_t at, struct target_out *o, struct er
 	return 0;
 }
 
-/* The length of the escape of that byte at s[at], also of one that only a further decoding makes
- * one
- * (%252F, %25252f, ...); 0: there is none. */
-static size_t escape_at(struct str s, size_t at, char hi, char lo)
+/* The byte at s[at], an escape decoded as often as it can be (%252F, %25252f, ...). *ret_n: how
+ * many characters stand for it. */
+static uint8_t byte_at(struct str s, size_t at, size_t *ret_n)
 {
 	size_t i = at + 1;
+	int v;
 
-	if (at >= s.n || s.p[at] != '%')
-		return 0;
-	while (s.n - i >= 2 && s.p[i] == '2' && s.p[i + 1] == '5')
+	*ret_n = 1;
+	if (s.p[at] != '%')
+		return (uint8_t)s.p[at];
+	while (s.n - i >= 4 && s.p[i] == '2' && s.p[i + 1] == '5' && hex_value(s.p[i + 2]) >= 0 &&
+	       hex_value(s.p[i + 3]) >= 0)
 		i += 2;
-	/* Escapes of the first level are in upper case, deeper ones are as they came. */
-	return s.n - i >= 2 && (s.p[i] == hi || s.p[i] == (hi | 0x20)) &&
-			       (s.p[i + 1] == lo || s.p[i + 1] == (lo | 0x20))
-		       ? i + 2 - at
-		       : 0;
+	v = escape_value(s, i - 1);
+	if (v < 0)
+		return '%';
+	*ret_n = i + 2 - at;
+	return (uint8_t)v;
 }
 
-/* The same, or the byte's fullwidth form, U+FF01 to U+FF3F, which some readers fold to it. */
-static size_t folded_at(struct str s, size_t at, char hi, char lo)
+/* What the character at s[at] may be read as: ASCII, in out. As lookalike(), and *ret_n as above.
+ */
+static int reading_at(struct str s, size_t at, char out[static LOOKALIKE_MAX], size_t *ret_n)
 {
-	size_t n = escape_at(s, at, hi, lo), second, third;
+	uint8_t bytes[4];
+	size_t size = 0, want = 1, n;
 
-	if (n || hi < '2')
-		return n;
-	n = escape_at(s, at, 'E', 'F');
-	second = n ? escape_at(s, at + n, 'B', 'C') : 0;
-	third = second ? escape_at(s, at + n + second, "89AB"[hi - '2'], lo) : 0;
-	return third ? n + second + third : 0;
+	*ret_n = 0;
+	while (size < want && at + *ret_n < s.n) {
+		bytes[size] = byte_at(s, at + *ret_n, &n);
+		if (size > 0 && (bytes[size] & 0xc0) != 0x80)
+			break;
+		if (size == 0)
+			want = lookalike_utf8_size(bytes[0]);
+		*ret_n += n;
+		size++;
+	}
+	if (size < want || (want == 1 && bytes[0] >= 0x80))
+		return -1;
+	return lookalike(lookalike_utf8(bytes, size), out);
 }
 
-static size_t char_or_escape_at(struct str s, size_t at, char c, char hi, char lo)
+/* Where a reader of a path stands within a segment. */
+enum dots {
+	DOTS_OTHER = -1, /* it holds something else, or one of parameters began */
+	DOTS_NONE,	 /* nothing but blanks yet */
+	DOTS_ONE,
+	DOTS_TWO,
+	DOTS_ONE_BLANK, /* and blanks behind, which Windows drops */
+	DOTS_TWO_BLANK,
+};
+
+/* The next of them at that character; *found: the segment was one of dots up to here. Parameters
+ * end one (a Java server takes `..;x` for `..`), and so does what a decoded path may be cut at. */
+static enum dots dots_next(enum dots d, char c, bool *found)
 {
-	return at < s.n && s.p[at] == c ? 1 : folded_at(s, at, hi, lo);
-}
+	bool is = d > DOTS_NONE;
 
-/* A slash or what a reader could make one. Raw and once-escaped backslashes are refused before. */
-static size_t separator_at(struct str s, size_t at)
-{
-	size_t n = char_or_escape_at(s, at, '/', '2', 'F');
-
-	return n ? n : folded_at(s, at, '5', 'C');
-}
-
-/* Could a reader see the end of a segment at s[at]? Parameters count (a Java server takes `..;x`
- * for `..`), what a decoded path may be cut at counts, and so do blanks at the end (Windows). */
-static bool is_segment_end(struct str s, size_t at)
-{
-	size_t n;
-
-	while ((n = escape_at(s, at, '2', '0')) > 0)
-		at += n;
-	return at == s.n || separator_at(s, at) || char_or_escape_at(s, at, ';', '3', 'B') ||
-	       folded_at(s, at, '3', 'F') || folded_at(s, at, '2', '3') ||
-	       escape_at(s, at, '0', '0');
+	switch (c) {
+	case '/':
+	case '\\': *found |= is; return DOTS_NONE;
+	case ';':
+	case '?':
+	case '#':
+	case '\0': *found |= is; return DOTS_OTHER;
+	case ' ': return d == DOTS_ONE ? DOTS_ONE_BLANK : d == DOTS_TWO ? DOTS_TWO_BLANK : d;
+	case '.': return d == DOTS_NONE ? DOTS_ONE : d == DOTS_ONE ? DOTS_TWO : DOTS_OTHER;
+	default: return DOTS_OTHER;
+	}
 }
 
 /* Does the canonical path hold `.` or `..` as a segment, in any reading? */
 static bool has_dot_segment(struct str path)
 {
-	for (size_t at = 0; at < path.n; at++) {
-		size_t n = separator_at(path, at), start = at + n;
+	enum dots d = DOTS_OTHER;
+	bool found = false;
+	char out[LOOKALIKE_MAX];
+	size_t n;
 
-		if (n == 0)
-			continue;
-		for (int dots = 1; dots <= 2; dots++) {
-			n = char_or_escape_at(path, start, '.', '2', 'E');
-			if (n == 0)
-				break;
-			start += n;
-			if (is_segment_end(path, start))
-				return true;
-		}
+	for (size_t at = 0; at < path.n && !found; at += n) {
+		int chars = reading_at(path, at, out, &n);
+
+		if (chars < 0)
+			d = DOTS_OTHER;
+		for (int i = 0; i < chars; i++)
+			d = dots_next(d, out[i], &found);
 	}
-	return false;
+	return found || d > DOTS_NONE;
 }
 
 /* After a failure: the bytes as they came, for the log alone. mem is big enough for them up to

@@ -54,7 +54,7 @@ static bool is_lookalike(struct str name)
 	if (name.n < sizeof(mem))
 		return false;
 	for (size_t i = 0; i < sizeof(mem); i++)
-		mem[i] = name.p[i] == '_' ? '-' : name.p[i];
+		mem[i] = str_name_fold(name.p[i]);
 	return str_eq_nocase(str_from(mem, sizeof(mem)), STR("x-amz-")) &&
 	       !starts_nocase(name, STR("x-amz-"));
 }

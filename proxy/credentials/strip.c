@@ -9,7 +9,8 @@
 
 #define NAME_MAX_BYTES 256 /* a longer query key is no name that a server knows */
 
-/* A field is an identity when the last word of its name ("-" and "_" separate) is one of these. */
+/* A field is an identity when the last word of its name (all but letters and digits separate) is
+ * one of these. */
 static const char *const last_words[] = {
 	"accesskey",  "accesstoken", "apikey",	  "apitoken",	  "assertion",	   "auth",
 	"authkey",    "authtoken",   "authuser",  "bearer",	  "authorization", "cert",
@@ -167,18 +168,12 @@ static char lower(char c)
 	return c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c;
 }
 
-/* Servers that hand fields on as variables (CGI) make `-` and `_` the same. */
-static char fold_field(char c)
-{
-	return c == '_' ? '-' : lower(c);
-}
-
 static bool field_is(struct str name, struct str folded)
 {
 	if (name.n != folded.n)
 		return false;
 	for (size_t i = 0; i < name.n; i++) {
-		if (fold_field(name.p[i]) != fold_field(folded.p[i]))
+		if (str_name_fold(name.p[i]) != str_name_fold(folded.p[i]))
 			return false;
 	}
 	return true;
@@ -197,7 +192,7 @@ static struct str last_word(struct str name)
 {
 	size_t at = name.n;
 
-	while (at > 0 && fold_field(name.p[at - 1]) != '-')
+	while (at > 0 && str_name_fold(name.p[at - 1]) != '-')
 		at--;
 	return str_skip(name, at);
 }

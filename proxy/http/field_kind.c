@@ -35,7 +35,10 @@ static const struct row len_9[] = {{"forwarded", FIELD_CONTROL}};
 static const struct row len_10[] = {{"connection", FIELD_CONNECTION},
 				    {"keep-alive", FIELD_HOP},
 				    {"set-cookie", FIELD_CONTROL}};
-static const struct row len_11[] = {{"retry-after", FIELD_CONTROL}, {"destination", FIELD_CONTROL}};
+static const struct row len_11[] = {{"retry-after", FIELD_CONTROL},
+				    {"destination", FIELD_CONTROL},
+				    {"x-http-host", FIELD_CONTROL},
+				    {"x-real-host", FIELD_CONTROL}};
 static const struct row len_12[] = {{"content-type", FIELD_CONTROL},
 				    {"max-forwards", FIELD_CONTROL}};
 static const struct row len_13[] = {{"authorization", FIELD_CONTROL},
@@ -51,6 +54,7 @@ static const struct row len_14[] = {{"content-length", FIELD_CONTENT_LENGTH},
 				    {"x-original-uri", FIELD_CONTROL},
 				    {"x-override-url", FIELD_CONTROL}};
 static const struct row len_15[] = {{"x-original-host", FIELD_CONTROL},
+				    {"x-host-override", FIELD_CONTROL},
 				    {"x-original-path", FIELD_CONTROL},
 				    {"x-forwarded-uri", FIELD_CONTROL}};
 static const struct row len_16[] = {{"content-encoding", FIELD_CONTROL},
@@ -71,14 +75,15 @@ static const struct row len_18[] = {{"x-forwarded-server", FIELD_CONTROL},
 static const struct row len_20[] = {{"x-http-host-override", FIELD_CONTROL}};
 static const struct row len_21[] = {{"x-http-destinationurl", FIELD_CONTROL}};
 static const struct row len_22[] = {{"x-http-method-override", FIELD_CONTROL}};
+static const struct row len_25[] = {{"x-original-forwarded-host", FIELD_CONTROL}};
 
 #define LEN(n) [n] = {len_##n, ARRAY_LEN(len_##n)}
 static const struct {
 	const struct row *rows;
 	size_t n;
-} by_len[] = {LEN(2),  LEN(3),	LEN(4),	 LEN(5),  LEN(6),  LEN(7),  LEN(8),
-	      LEN(9),  LEN(10), LEN(11), LEN(12), LEN(13), LEN(14), LEN(15),
-	      LEN(16), LEN(17), LEN(18), LEN(19), LEN(20), LEN(21), LEN(22)};
+} by_len[] = {LEN(2),  LEN(3),	LEN(4),	 LEN(5),  LEN(6),  LEN(7),  LEN(8),  LEN(9),
+	      LEN(10), LEN(11), LEN(12), LEN(13), LEN(14), LEN(15), LEN(16), LEN(17),
+	      LEN(18), LEN(19), LEN(20), LEN(21), LEN(22), LEN(25)};
 
 enum field_kind field_kind(struct str name)
 {
@@ -105,7 +110,7 @@ enum field_kind field_kind_folded(struct str name)
 	bool differs = false;
 
 	for (size_t i = 0; i < name.n && i < sizeof(mem); i++) {
-		mem[i] = name.p[i] == '_' ? '-' : name.p[i];
+		mem[i] = str_name_fold(name.p[i]);
 		differs |= mem[i] != name.p[i];
 	}
 	/* Of a long name the first bytes say enough: Proxy- and no more. */

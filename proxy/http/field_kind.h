@@ -30,7 +30,8 @@ enum field_kind {
 
 /* Case does not matter. */
 enum field_kind field_kind(struct str name);
-/* The same for a reader who takes `_` for `-`, as CGI and what descends from it does. */
+/* The same for a reader who takes `_` and other marks for `-`, as CGI and what descends from it
+ * does (str_name_fold). */
 enum field_kind field_kind_folded(struct str name);
 /* May a field of that name be a trailer (RFC 9110 section 6.5.1)? */
 bool field_may_trail(struct str name);

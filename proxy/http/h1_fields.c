@@ -132,11 +132,19 @@ static int apply_connection(const struct hop *hop, bool response, struct fields 
 	return 0;
 }
 
-/* `Content_Length` frames the message for a reader that makes `_` and `-` one, and for nobody else.
- */
+static bool has_mark(struct str name)
+{
+	for (size_t i = 0; i < name.n; i++)
+		if (name.p[i] != '-' && str_name_fold(name.p[i]) == '-')
+			return true;
+	return false;
+}
+
+/* `Content_Length` and `Content.Length` frame the message for a reader that makes every mark one,
+ * and for nobody else. */
 int h1_check_lookalike(struct str name, struct err *e)
 {
-	if (str_find(name, '_') < 0)
+	if (!has_mark(name))
 		return 0;
 	switch (field_kind_folded(name)) {
 	case FIELD_CONTENT_LENGTH:
@@ -144,8 +152,9 @@ int h1_check_lookalike(struct str name, struct err *e)
 	case FIELD_HTTP2_SETTINGS:
 	case FIELD_PROXY_AUTHORIZATION:
 	case FIELD_HOP:
-		return err_reason(e, REASON_MALFORMED_REQUEST,
-				  "a field that differs from one of this hop by an underscore");
+		return err_reason(
+			e, REASON_MALFORMED_REQUEST,
+			"a field that differs from one of this hop by a mark for the hyphen");
 	case FIELD_PLAIN:
 	case FIELD_HOST:
 	case FIELD_CONNECTION:

@@ -39,10 +39,7 @@ static bool is_named(struct str name, const char *known)
 	size_t i = 0;
 
 	for (; i < name.n && known[i]; i++) {
-		char c = name.p[i];
-
-		c = c == '_' ? '-' : c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-		if (c != known[i])
+		if (str_name_fold(name.p[i]) != known[i])
 			return false;
 	}
 	return i == name.n && !known[i];

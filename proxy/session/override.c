@@ -1,6 +1,6 @@
 /*
- * See override.h. Names compare as broadly as a server might read them: without case, and with `_`
- * for `-` (CGI makes the two one).
+ * See override.h. Names compare as broadly as a server might read them: without case, and with any
+ * mark for `-` (CGI makes them one).
  */
 #include "proxy/session/override.h"
 
@@ -33,12 +33,16 @@ static const struct {
 	{{"x-original-host", 15}, HOST},
 	{{"x-host", 6}, HOST},
 	{{"x-http-host-override", 20}, HOST},
+	{{"x-host-override", 15}, HOST},
+	{{"x-http-host", 11}, HOST},
+	{{"x-real-host", 11}, HOST},
+	{{"x-original-forwarded-host", 25}, HOST},
 	{{"x-forwarded-server", 18}, HOST},
 	{{"forwarded", 9}, FORWARDED},
 	{{"destination", 11}, DESTINATION},
 };
 
-#define NAME_MAX_BYTES 22
+#define NAME_MAX_BYTES 25
 
 struct check {
 	/* borrowed */
@@ -51,24 +55,19 @@ struct check {
 	bool method, path; /* both together ask for a request that nobody was asked about */
 };
 
-static char fold(char c)
-{
-	return c == '_' ? '-' : c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-}
-
 static enum what what_is(struct str name)
 {
 	/* Most names are dismissed at their first byte. */
-	if (name.n < 6 || name.n > NAME_MAX_BYTES ||
-	    (fold(name.p[0]) != 'x' && fold(name.p[0]) != 'f' && fold(name.p[0]) != 'd' &&
-	     fold(name.p[0]) != '-'))
+	char first = name.n < 6 || name.n > NAME_MAX_BYTES ? '\0' : str_name_fold(name.p[0]);
+
+	if (first != 'x' && first != 'f' && first != 'd' && first != '-')
 		return NOTHING;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		size_t k = 0;
 
 		if (names[i].name.n != name.n)
 			continue;
-		while (k < name.n && fold(name.p[k]) == names[i].name.p[k])
+		while (k < name.n && str_name_fold(name.p[k]) == names[i].name.p[k])
 			k++;
 		if (k == name.n)
 			return names[i].what;
@@ -96,7 +95,16 @@ static int decide(struct check *c, const struct policy_request *as, const char *
 	return -1;
 }
 
-/* Frameworks put the method into upper case, some read a list: every element has to be admitted. */
+static bool is_word(struct str s)
+{
+	for (size_t i = 0; i < s.n; i++)
+		if (s.p[i] != '-' && s.p[i] != '_' && str_name_fold(s.p[i]) == '-')
+			return false;
+	return true;
+}
+
+/* Frameworks put the method into upper case, some read a list: every element has to be admitted.
+ * What is quoted, or more than a word, is nothing that a rule could have spoken of. */
 static int check_method(struct check *c, struct str value)
 {
 	c->method = true;
@@ -105,7 +113,7 @@ static int check_method(struct check *c, struct str value)
 		struct policy_request as = *c->q;
 		char upper[LIMIT_METHOD_BYTES];
 
-		if (one.n > sizeof(upper))
+		if (one.n > sizeof(upper) || !is_word(one))
 			return refuse(c, REASON_NO_RULE, "no rule allows the method", one);
 		for (size_t i = 0; i < one.n; i++)
 			upper[i] = one.p[i] >= 'a' && one.p[i] <= 'z' ? (char)(one.p[i] - 'a' + 'A')
@@ -219,7 +227,7 @@ static int hex_value(char ch)
 {
 	if (ch >= '0' && ch <= '9')
 		return ch - '0';
-	ch = fold(ch);
+	ch = str_name_fold(ch);
 	return ch >= 'a' && ch <= 'f' ? ch - 'a' + 10 : -1;
 }
 
@@ -240,6 +248,19 @@ static struct str decoded(struct str s, char *buf, size_t size)
 	return str_from(buf, n);
 }
 
+/* As PHP reads it: without blanks in front, up to a NUL. (That it takes `.`, `[` and a blank for
+ * `_` is what_is's business.) */
+static struct str key_as_read(struct str key, char *buf, size_t size)
+{
+	ptrdiff_t nul;
+
+	while (str_starts(key, STR("+")) || str_starts(key, STR("%20")))
+		key = str_skip(key, key.p[0] == '+' ? 1 : 3);
+	key = decoded(key, buf, size);
+	nul = str_find(key, '\0');
+	return nul < 0 ? key : str_head(key, (size_t)nul);
+}
+
 /* Method overrides are read from the query too; the other kinds are fields alone. */
 static int check_query(struct check *c)
 {
@@ -256,7 +277,7 @@ static int check_query(struct check *c)
 			end++;
 		pair = str_from(rest.p + at, end - at);
 		at = end + 1;
-		key = decoded(str_split(&pair, '='), key_mem, sizeof(key_mem));
+		key = key_as_read(str_split(&pair, '='), key_mem, sizeof(key_mem));
 		if (what_is(key) == METHOD &&
 		    check_method(c, decoded(pair, value_mem, sizeof(value_mem))) < 0)
 			return -1;
