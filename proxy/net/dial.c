@@ -70,8 +70,11 @@ static enum reason reason_of(const struct ipaddr *a, int sys_errno)
 {
 	switch (sys_errno) {
 	case ECONNREFUSED:
-	case ECONNRESET:
 	case ECONNABORTED: return REASON_CONNECT_REFUSED;
+	/* A refusal is never told so: it was connected, and reset before anyone looked (EPIPE: and
+	 * ended before that). */
+	case ECONNRESET:
+	case EPIPE: return REASON_UPSTREAM_CLOSED;
 	case ETIMEDOUT: return REASON_CONNECT_TIMEOUT;
 	case EMFILE:
 	case ENFILE:
@@ -259,11 +262,13 @@ static void on_total(void *arg)
 
 static int rank(enum reason r)
 {
-	if (r == REASON_OVERLOADED)
-		return 3;
-	if (r == REASON_CONNECT_REFUSED)
-		return 2;
-	return r == REASON_CONNECT_TIMEOUT ? 1 : 0;
+	switch ((int)r) {
+	case REASON_OVERLOADED: return 4;
+	case REASON_UPSTREAM_CLOSED: return 3;
+	case REASON_CONNECT_REFUSED: return 2;
+	case REASON_CONNECT_TIMEOUT: return 1;
+	default: return 0;
+	}
 }
 
 /* Names what happened at each address; those that the time did not reach are counted. */

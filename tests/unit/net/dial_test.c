@@ -136,6 +136,40 @@ static void test_refused_names_the_address(void **state)
 	close(fd);
 }
 
+/* Taken and reset before the loop has looked: that is no refusal. */
+static void test_reset_at_once_is_no_refusal(void **state)
+{
+	const char *const addrs[] = {"127.0.0.1", "127.0.0.2"};
+	const struct linger at_once = {.l_onoff = 1};
+	int ls = bound_at("127.0.0.1", 0, SOCK_STREAM, 4);
+	size_t before = count_fds();
+
+	(void)state;
+	for (int ended = 0; ended < 2; ended++) {
+		struct loop *l = new_loop();
+		struct result r;
+		int fd;
+
+		start(&r, l, addrs, 2, port_of(ls), 1000);
+		fd = accept(ls, NULL, NULL);
+		assert_true(fd >= 0);
+		if (ended)
+			assert_int_equal(shutdown(fd, SHUT_WR), 0);
+		assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)),
+				 0);
+		close(fd);
+		run_loop(l, 3000);
+		loop_free(l);
+		assert_int_equal(r.calls, 1);
+		assert_int_equal(r.fd, -1);
+		assert_int_equal(r.e.reason, REASON_UPSTREAM_CLOSED);
+		assert_int_equal(r.e.sys_errno, ended ? EPIPE : ECONNRESET);
+		assert_non_null(strstr(r.e.text, "127.0.0.2:")); /* the next one was tried */
+	}
+	assert_int_equal(count_fds(), before);
+	close(ls);
+}
+
 /* The next address at once, not after the delay. */
 static void test_falls_back_at_once_when_refused(void **state)
 {
@@ -397,6 +431,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_connects),
 		cmocka_unit_test(test_refused_names_the_address),
+		cmocka_unit_test(test_reset_at_once_is_no_refusal),
 		cmocka_unit_test(test_falls_back_at_once_when_refused),
 		cmocka_unit_test(test_black_hole_delays_by_250_ms),
 		cmocka_unit_test(test_slow_attempt_is_not_aborted),
