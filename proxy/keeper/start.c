@@ -114,7 +114,9 @@ void keeper_stop(struct keeper *k)
 	opener_set(NULL, NULL);
 	placeholders_made_by(NULL, NULL);
 	__atomic_store_n(&k->is_stopping, true, __ATOMIC_RELEASE);
-	(void)shutdown(k->main_fd, SHUT_RDWR);
+	/* Either wakes the thread that reads its answers. */
+	if (shutdown(k->main_fd, SHUT_RDWR) < 0)
+		(void)kill(k->pid, SIGKILL);
 	if (k->is_attended)
 		pthread_join(k->thread, NULL);
 	reap(k);
