@@ -34,6 +34,7 @@ struct loop {
 	struct event *mail_ev;
 	struct grave *graves;
 	struct grave *spare_graves;
+	struct grave reserve[LIMIT_GRAVES_RESERVED]; /* each a spare one at the turn's beginning */
 	struct loop_buffers buffers;
 	/* guarded by mail_lock */
 	pthread_mutex_t mail_lock;
@@ -181,6 +182,10 @@ int loop_new(struct loop **ret, struct err *e)
 		return err_set(e, "out of memory");
 	pthread_mutex_init(&l->mail_lock, NULL);
 	l->mail_tail = &l->mail;
+	for (size_t i = 0; i < LIMIT_GRAVES_RESERVED; i++) {
+		l->reserve[i].next = l->spare_graves;
+		l->spare_graves = &l->reserve[i];
+	}
 	l->mail_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (l->mail_fd < 0) {
 		err_sys(e, errno, "eventfd");
@@ -225,7 +230,8 @@ void loop_free(struct loop *l)
 	while (l->spare_graves) {
 		struct grave *g = l->spare_graves;
 		l->spare_graves = g->next;
-		free(g);
+		if (g < l->reserve || g >= l->reserve + LIMIT_GRAVES_RESERVED)
+			free(g);
 	}
 	for (size_t i = 0; i < l->buffers.spare_n; i++)
 		free(l->buffers.spare[i]);
@@ -303,7 +309,7 @@ void loop_bury(struct loop *l, void *obj, void (*free_fn)(void *obj))
 	else
 		g = malloc(sizeof(*g));
 	if (!g)
-		return; /* leaked rather than freed under a callback's feet */
+		return; /* more than are in reserve: leaked, not freed under a callback's feet */
 	g->obj = obj;
 	g->free_fn = free_fn;
 	g->next = l->graves;
