@@ -33,6 +33,7 @@
 #define control fail_control_at
 struct fail_control *control; /* fail_alloc.c has it too */
 void fail_note(void *caller);
+__attribute__((weak)) int __lsan_do_recoverable_leak_check(void);
 static void *real[FAIL_FUNCTIONS_N];
 
 static void *find(enum fail_function f, const char *name)
@@ -248,7 +249,30 @@ int close(int fd)
 SIMPLE(int, -1, dup, fd, (int fd), (fd))
 SIMPLE(int, -1, epoll_create1, -1, (int flags), (flags))
 SIMPLE(int, -1, epoll_ctl, fd, (int ep, int op, int fd, struct epoll_event *ev), (ep, op, fd, ev))
-SIMPLE(int, -1, epoll_wait, -1, (int ep, struct epoll_event *v, int n, int ms), (ep, v, n, ms))
+
+static void look_for_leaks(void)
+{
+	uint32_t asked = LEAKS_ASKED;
+
+	if (!__lsan_do_recoverable_leak_check || control->leaks_pid != (uint32_t)getpid() ||
+	    !__atomic_compare_exchange_n(&control->leaks, &asked, LEAKS_LOOKING, false,
+					 __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+		return;
+	asked = __lsan_do_recoverable_leak_check() ? LEAKS_FOUND : LEAKS_NONE;
+	__atomic_store_n(&control->leaks, asked, __ATOMIC_SEQ_CST);
+}
+
+int epoll_wait(int ep, struct epoll_event *v, int n, int ms)
+{
+	if (control && __atomic_load_n(&control->leaks, __ATOMIC_SEQ_CST) == LEAKS_ASKED)
+		look_for_leaks();
+	if (fails(FAIL_epoll_wait, -1, CALLER)) {
+		errno = control->error;
+		return -1;
+	}
+	return REAL(epoll_wait)(ep, v, n, ms);
+}
+
 SIMPLE(int, -1, eventfd, -1, (unsigned n, int flags), (n, flags))
 SIMPLE(int, -1, memfd_create, -1, (const char *name, unsigned flags), (name, flags))
 SIMPLE(int, -1, pipe2, -1, (int fds[2], int flags), (fds, flags))

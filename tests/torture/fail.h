@@ -132,6 +132,10 @@ struct fail_stack {
 
 #define FAIL_STACKS_N 32768
 
+/* Of a build with AddressSanitizer, between two of its turns: is there memory that nothing points
+ * to? A report goes to stderr. */
+enum fail_leaks { LEAKS_NOT_ASKED, LEAKS_ASKED, LEAKS_LOOKING, LEAKS_NONE, LEAKS_FOUND };
+
 struct fail_control {
 	/* from the driver */
 	uint32_t function, kind, how;
@@ -146,6 +150,8 @@ struct fail_control {
 	char thread[16];
 	uint64_t stack; /* from the driver: of allocations only those count that have it */
 	uint32_t seen;	/* how many had it */
+	/* from the driver: LEAKS_ASKED of that process; from the shim: what came of it */
+	uint32_t leaks, leaks_pid;
 	uint32_t unused;
 	uint32_t counts[128][KINDS_N];
 	struct fail_stack stacks[FAIL_STACKS_N];

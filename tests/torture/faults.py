@@ -10,7 +10,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 HOW_ERROR, HOW_SHORT, HOW_END = range(3)
 FAIL_H = (HERE / "fail.h").read_text()
 FUNCTIONS, KINDS = (re.findall(r"^\tX\((\w+)\)", x, re.M) for x in FAIL_H.split("#define FAIL_KINDS"))
-HEAD = struct.Struct("=IIIiIIIIQ64s16sQII")
+HEAD = struct.Struct("=IIIiIIIIQ64s16sQIIII")
+LEAKS_AT, STACK_AT = HEAD.size - 12, HEAD.size - 24
+LEAKS_ASKED, LEAKS_NONE, LEAKS_FOUND = 1, 3, 4
 COUNTS = struct.Struct(f"={128 * len(KINDS)}I")
 STACK = struct.Struct("=QQII")
 STACKS = int(re.search(r"FAIL_STACKS_N (\d+)", FAIL_H).group(1))
@@ -57,12 +59,20 @@ class Control:
             function, kind, how, error, at, and_on = fault.packed()
             self.map[0:16] = struct.pack("=IIIi", function, kind, how, error)
             self.map[20:24] = struct.pack("=I", and_on)
-            self.map[HEAD.size - 16:HEAD.size - 8] = struct.pack("=Q", fault.stack)
+            self.map[STACK_AT:STACK_AT + 8] = struct.pack("=Q", fault.stack)
             self.map[16:20] = struct.pack("=I", at)
 
     def disarm(self) -> None:
         """Nothing fails any more; what was seen stays."""
         self.map[16:20] = bytes(4)
+
+    def ask_for_leaks(self, pid: int) -> None:
+        self.map[LEAKS_AT + 4:LEAKS_AT + 8] = struct.pack("=I", pid)
+        self.map[LEAKS_AT:LEAKS_AT + 4] = struct.pack("=I", LEAKS_ASKED)
+
+    @property
+    def leaks(self) -> int:
+        return struct.unpack_from("=I", self.map, LEAKS_AT)[0]
 
     @property
     def fired(self) -> int:

@@ -11,7 +11,7 @@ import time
 
 import dns
 import stilelib
-from faults import Control, Fault
+from faults import LEAKS_FOUND, LEAKS_NONE, Control, Fault
 from stilelib import PAIRS, SANITIZER_REPORT, Origin, Raw, Stile, allow, get
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -445,6 +445,8 @@ class Rig:
         self.stile.signal(signal.SIGHUP)  # closes what is kept for the next request
         self.whole_records(fault)
         self.alive(self.stile)
+        if self.baseline and os.environ.get("LIBASAN"):
+            self.nothing_leaked()
         if self.baseline:
             try:
                 self.wait(lambda: self.descriptors() == self.baseline, "the descriptors are what they were",
@@ -452,6 +454,19 @@ class Rig:
             except Finding as e:
                 raise Finding(f"{e}: {self.descriptors()}, not {self.baseline}") from None
         self.log.forget()
+
+    def nothing_leaked(self) -> None:
+        self.control.ask_for_leaks(self.stile.pid)
+
+        def looked() -> bool:
+            self.stile.signal(signal.SIGHUP)
+            return self.control.leaks in (LEAKS_NONE, LEAKS_FOUND)
+        while not looked():
+            time.sleep(0.02)
+            self.alive(self.stile)
+        if self.control.leaks == LEAKS_FOUND:
+            time.sleep(0.2)
+            raise Finding(f"memory was left behind:\n{self.stile.stderr[-6000:]}")
 
     # ---- one case each ----
 

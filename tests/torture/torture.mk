@@ -12,7 +12,7 @@ IS_ASAN     = $(findstring -fsanitize=address,$(OPT))
 $(TORTURE_SO): $(BUILD)/torture/%.so: tests/torture/%.c tests/torture/fail.h
 	@mkdir -p $(@D)
 	@echo "  CC $<"
-	$(Q)$(CC) $(CPPFLAGS) -std=c17 -O1 -g -Wall -Wextra -Werror -fPIC -shared -o $@ $< -ldl
+	$(Q)$(CC) $(CPPFLAGS) -std=c17 -O1 -g -fno-omit-frame-pointer -Wall -Wextra -Werror -fPIC -shared -o $@ $< -ldl
 
 .PHONY: torture torture-asan
 torture: test-deps all $(TORTURE_SO)
@@ -27,20 +27,22 @@ torture-asan:
 # of a test (0: all). Without the tests whose threads, processes or network are their own
 # (tests/README.md).
 PER_TEST ?= 0
-UNIT_TORTURE_LAYERS := logging policy certs net http credentials sandbox
+UNIT_TORTURE_LAYERS := logging policy certs net http state credentials keeper session sandbox export
 UNIT_TORTURE_NOT    := logging/writer_test logging/writer_trouble_test sandbox/seccomp_test \
 		       credentials/helpers_test net/name_map_full_test
 UNIT_TORTURE := $(filter-out $(UNIT_TORTURE_NOT:%=$(BUILD)/unit-torture/%),$(foreach \
 	l,$(UNIT_TORTURE_LAYERS),$(TEST_$(l):$(BUILD)/unit/%=$(BUILD)/unit-torture/%)))
+TORTURE_O = $(BUILD)/torture/alloc.o $(BUILD)/torture/unit.o
+$(TORTURE_O): $(BUILD)/torture/%.o: tests/torture/%.c tests/torture/alloc.h | deps
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -fno-builtin -c -o $@ $<
 define unit_torture_rules
 $$(TEST_$(1):$$(BUILD)/unit/%=$$(BUILD)/unit-torture/%): $$(BUILD)/unit-torture/%: tests/unit/%.c \
-		$$(addprefix tests/torture/,alloc.c alloc.h unit.c steady.h) $$(call libs,$(1)) | deps
+		tests/torture/steady.h $(TORTURE_O) $$(call libs,$(1)) | deps
 	@mkdir -p $$(@D)
 	$(Q)$$(CC) $$(CPPFLAGS) $$(PKG_CFLAGS) $$(CFLAGS) -include tests/torture/steady.h -c -o $$@.o $$<
-	$(Q)$$(CC) $$(CPPFLAGS) $$(CFLAGS) -fno-builtin -c -o $$@.alloc.o tests/torture/alloc.c
-	$(Q)$$(CC) $$(CPPFLAGS) $$(CFLAGS) -c -o $$@.unit.o tests/torture/unit.c
-	$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) -Wl,--wrap=_cmocka_run_group_tests -o $$@ $$@.o $$@.unit.o \
-		$$@.alloc.o $$(call libs,$(1)) -lcmocka $$(PKG_LIBS)
+	$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) -Wl,--wrap=_cmocka_run_group_tests -o $$@ $$@.o $(TORTURE_O) \
+		$$(call libs,$(1)) -lcmocka $$(PKG_LIBS)
 endef
 $(foreach l,$(UNIT_TORTURE_LAYERS),$(eval $(call unit_torture_rules,$(l))))
 
@@ -55,7 +57,8 @@ $(LEAKS): $(wildcard tests/torture/leaks*.[ch]) tests/torture/alloc.c tests/tort
 	$(Q)$(CC) $(CPPFLAGS) $(PKG_CFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(wildcard tests/torture/leaks*.c) \
 		$@.alloc.o $(call libs,credentials) $(PKG_LIBS)
 
-.PHONY: unit-torture unit-torture-run leaks leaks-run
+.PHONY: unit-torture unit-torture-build unit-torture-run leaks leaks-run
+unit-torture-build: $(UNIT_TORTURE) $(LEAKS)
 unit-torture: test-deps
 	@$(MAKE) --no-print-directory BUILD=build-asan OPT="$(ASAN)" unit-torture-run leaks-run
 unit-torture-run: $(UNIT_TORTURE)
