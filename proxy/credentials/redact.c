@@ -168,6 +168,12 @@ static void mark_escapes(struct redactor *r, const struct needle *d)
 		if (!isalnum((int)c))
 			mark(r, '\\', (unsigned char)c);
 	}
+	/* and where the beginning of one is escaped */
+	mark(r, '%', '2');
+	mark(r, '%', '5');
+	mark(r, '\\', '%');
+	mark(r, '\\', '&');
+	mark(r, '\\', '\\');
 	mark(r, '\\', 'u');
 	mark(r, '\\', 'x');
 	for (size_t i = 0; i < sizeof(behind_and) - 1; i++)

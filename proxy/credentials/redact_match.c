@@ -12,6 +12,10 @@
  * value with % or \ in it), both are tried, so often at a time. */
 #define BRANCHES 8
 
+/* How often an escape may be escaped itself, and what the longest of them takes. */
+#define NESTED	   3
+#define NESTED_MAX 32
+
 bool redact_folds_to(enum redact_fold f, unsigned char text, unsigned char needle)
 {
 	if (text == needle)
@@ -184,6 +188,36 @@ int redact_read_escape(const unsigned char *p, size_t n, unsigned char out[4], u
 	}
 }
 
+static bool begins_escape(unsigned char c)
+{
+	return c == '%' || c == '\\' || c == '&';
+}
+
+/* A text within a text: an escape whose own beginning was escaped, `depth` times (`%252B`,
+ * `\\u002b`,
+ * `&amp;#43;`). As redact_read_escape. */
+static int read_nested(const unsigned char *p, size_t n, unsigned depth, unsigned char out[4],
+		       unsigned *ret_n)
+{
+	unsigned char inner[NESTED_MAX];
+	int len = redact_read_escape(p, n, out, ret_n), rc;
+	size_t rest;
+
+	if (depth == 0 || len <= 0)
+		return len;
+	if (*ret_n != 1 || !begins_escape(out[0]))
+		return 0;
+	rest = n - (size_t)len;
+	if (rest > sizeof(inner) - 1)
+		rest = sizeof(inner) - 1;
+	inner[0] = out[0];
+	memcpy(inner + 1, p + len, rest);
+	rc = read_nested(inner, rest + 1, depth - 1, out, ret_n);
+	if (rc <= 0)
+		return rc < 0 && rest == sizeof(inner) - 1 ? 0 : rc;
+	return len - 1 + rc;
+}
+
 /* ---- one needle ---- */
 
 struct text {
@@ -197,15 +231,15 @@ struct text {
 enum { NO = 0, OPEN = -1 };
 
 /* An escape at t->p[at] that stands for what the needle has at i: its length; NO; OPEN. */
-static int fits_escape(const struct needle *d, size_t i, const struct text *t, size_t at,
-		       unsigned *ret_n)
+static int fits_at_depth(const struct needle *d, size_t i, const struct text *t, size_t at,
+			 unsigned depth, unsigned *ret_n)
 {
 	unsigned char bytes[4];
-	int len = redact_read_escape(t->p + at, t->n - at, bytes, ret_n);
+	int len = read_nested(t->p + at, t->n - at, depth, bytes, ret_n);
 
 	if (len < 0) {
 		/* Half of a percent-encoding tells already what it cannot be. */
-		if (t->p[at] == '%' && t->n - at == 2 && d->fold == REDACT_PLAIN &&
+		if (depth == 0 && t->p[at] == '%' && t->n - at == 2 && d->fold == REDACT_PLAIN &&
 		    hex_value(t->p[at + 1]) != d->p[i] >> 4)
 			return NO;
 		return t->whole ? NO : OPEN;
@@ -215,6 +249,20 @@ static int fits_escape(const struct needle *d, size_t i, const struct text *t, s
 	for (unsigned k = 0; k < *ret_n; k++)
 		if (!redact_folds_to(d->fold, bytes[k], d->p[i + k]))
 			return NO;
+	return len;
+}
+
+/* The same, from that depth on; *depth becomes the one it fits at. */
+static int fits_escape(const struct needle *d, size_t i, const struct text *t, size_t at,
+		       unsigned *depth, unsigned *ret_n)
+{
+	int len = NO;
+
+	for (; *depth <= NESTED; (*depth)++) {
+		len = fits_at_depth(d, i, t, at, *depth, ret_n);
+		if (len != NO)
+			break;
+	}
 	return len;
 }
 
@@ -258,8 +306,8 @@ static ptrdiff_t fits(const struct needle *d, size_t i, struct text *t, size_t a
 	while (i < d->n) {
 		unsigned char c;
 		bool plain;
-		int len = NO;
-		unsigned taken = 1;
+		int len = NO, deeper = NO;
+		unsigned taken = 1, depth = 0, more = 1;
 
 		if (at >= t->limit)
 			return NO;
@@ -269,11 +317,22 @@ static ptrdiff_t fits(const struct needle *d, size_t i, struct text *t, size_t a
 		}
 		c = t->p[at];
 		plain = redact_folds_to(d->fold, c, d->p[i]);
-		if (c == '%' || c == '\\' || c == '&')
-			len = fits_escape(d, i, t, at, &taken);
-		if (len == OPEN) {
+		if (begins_escape(c))
+			len = fits_escape(d, i, t, at, &depth, &taken);
+		/* A character that begins escapes itself may have been escaped more often. */
+		if (len > 0 && branches > 0 && begins_escape(d->p[i])) {
+			depth++;
+			deeper = fits_escape(d, i, t, at, &depth, &more);
+		}
+		if (len == OPEN || deeper == OPEN) {
 			t->seen = i;
 			return OPEN;
+		}
+		if (deeper != NO) {
+			ptrdiff_t end = fits(d, i + more, t, at + (size_t)deeper, branches - 1);
+
+			if (end != NO)
+				return end;
 		}
 		if (plain && len != NO && branches > 0) {
 			ptrdiff_t end = fits(d, i + taken, t, at + (size_t)len, branches - 1);
@@ -308,9 +367,18 @@ static bool may_begin(const struct redactor *r, const unsigned char *p, size_t n
 {
 	unsigned char bytes[4];
 	unsigned bytes_n;
-	int len = redact_read_escape(p, n, bytes, &bytes_n);
 
-	return len < 0 || r->begins[p[0]] || (len > 0 && r->begins[bytes[0]]);
+	if (r->begins[p[0]])
+		return true;
+	for (unsigned depth = 0; depth <= NESTED; depth++) {
+		int len = read_nested(p, n, depth, bytes, &bytes_n);
+
+		if (len < 0 || (len > 0 && r->begins[bytes[0]]))
+			return true;
+		if (len == 0)
+			return false;
+	}
+	return false;
 }
 
 struct redact_found redact_at(const struct redactor *r, const unsigned char *p, size_t at, size_t n,

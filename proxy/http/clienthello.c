@@ -200,6 +200,7 @@ static enum clienthello_result read_name(struct cursor name, struct clienthello 
 	memcpy(h->sni, host.text, host.len);
 	h->sni[host.len] = '\0';
 	h->sni_len = host.len;
+	h->sni_dotted = name.p[name.n - 1] == '.';
 	h->has_sni = true;
 	return CLIENTHELLO_OK;
 }

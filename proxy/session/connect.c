@@ -326,7 +326,8 @@ static void peek_tls(struct client *c, const struct clienthello *h)
 		deny_tls(c, REASON_NO_RULE, "no rule allows https here");
 	} else if (m->inspect) {
 		intercept_start(c);
-	} else if (!h->has_sni) {
+	} else if (!h->has_sni || h->sni_dotted) {
+		/* It goes up as it came, and of a server of many names not each folds a dot. */
 		deny_tls(c, REASON_NAME_MISMATCH,
 			 "passthrough needs an SNI that equals the name of the target");
 	} else if (h->ech && m->passthrough->ech_refuse) {

@@ -323,6 +323,7 @@ class Stack:
     def values(self) -> dict:
         return {"http": self.origin.http, "tls": self.tls, "dir": self.folder, "dns": self.world.dns_port,
                 "proxy": self.ports[0], "proxy2": self.ports[1], "secret": self.secret,
+                "secret_nested": "".join(f"%25{ord(c):02x}" for c in self.secret),
                 "pki": self.world.folder / "pki", "origin_ca": self.world.folder / "pki" / "ca.pem", **self.fakes()}
 
     def fakes(self) -> dict:

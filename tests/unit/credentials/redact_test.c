@@ -202,6 +202,28 @@ static void test_ambiguous(void **state)
 	redactor_free(r);
 }
 
+/* A text within a text within a text: a redirect to a login that leads back, JSON in JSON. */
+static void test_nested(void **state)
+{
+	struct redactor *r = bearer("ab+c/d e\"f&g");
+
+	(void)state;
+	assert_blanked(r, "?next=%2Fx%3Fk%3D", STR("ab%252Bc%252Fd%2520e%2522f%2526g"), "%26");
+	assert_blanked(r, "?next=", STR("ab%25252Bc/d%25252520e%2522f%26g"), "%252");
+	assert_blanked(r, "%25", STR("%2561b+c/d e%2522f&g"), "%2561b");
+	assert_blanked(r, "\"{\\\"t\\\":\\\"", STR("ab\\\\u002bc\\\\/d e\\\\\\\"f\\\\u0026g"),
+		       "\\\"}\"");
+	assert_blanked(r, "<a title='", STR("ab&amp;#43;c&amp;#x2f;d e&amp;quot;f&amp;amp;g"),
+		       "'>");
+	assert_blanked(r, "\"", STR("ab\\u0026#43;c\\u00252fd e%5c%22f\\u0026amp;g"), "\"");
+	assert_out(r, "ab%252Bc%252", "ab%252Bc%252");
+	redactor_free(r);
+	/* and of base64, in lines */
+	r = bearer("/+/+/+/+/+/+/+/+/+/+/+/+");
+	assert_blanked(r, "", STR("%252f%252b/+/+/+/+/+/+/+/+/+/%2525252b%252f%252b"), "");
+	redactor_free(r);
+}
+
 static void test_hex(void **state)
 {
 	struct redactor *r = bearer("Jk\x7e-lmno");
@@ -443,6 +465,7 @@ int main(void)
 		cmocka_unit_test(test_percent),
 		cmocka_unit_test(test_json),
 		cmocka_unit_test(test_ambiguous),
+		cmocka_unit_test(test_nested),
 		cmocka_unit_test(test_hex),
 		cmocka_unit_test(test_base64),
 		cmocka_unit_test(test_basic),
