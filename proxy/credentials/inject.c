@@ -199,9 +199,12 @@ static struct strip sought(const struct config_credential *c, bool identities)
 int credential_check_client(const struct config_credential *c, enum rule_client client,
 			    const struct request *r, struct err *e)
 {
-	struct strip s = sought(c, true);
+	struct strip s;
 
-	if (client != RULE_CLIENT_DENY || !strip_finds(&s, &r->fields, &r->url))
+	if (client != RULE_CLIENT_DENY)
+		return 0;
+	s = sought(c, true);
+	if (!strip_finds(&s, &r->fields, &r->url))
 		return 0;
 	return err_reason(e, REASON_CLIENT_CREDENTIAL,
 			  "the request brings a credential, which this rule does not admit (send "
@@ -210,9 +213,12 @@ int credential_check_client(const struct config_credential *c, enum rule_client 
 
 bool credential_strip(const struct config_credential *c, enum rule_client client, struct request *r)
 {
-	struct strip s = sought(c, client != RULE_CLIENT_PASS);
+	struct strip s;
 	bool fields, keys;
 
+	if (!c && client == RULE_CLIENT_PASS)
+		return false;
+	s = sought(c, client != RULE_CLIENT_PASS);
 	if (c && c->as == CREDENTIAL_AS_SIGV4) {
 		/* A date and a hash go as well, and are no identity. */
 		bool found = strip_finds(&s, &r->fields, &r->url);

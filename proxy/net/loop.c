@@ -29,6 +29,7 @@ struct grave {
 };
 
 struct loop {
+	struct loop_clock clock; /* at the beginning */
 	/* owned */
 	struct event_base *base;
 	struct event *mail_ev;
@@ -42,7 +43,6 @@ struct loop {
 	/* plain */
 	int mail_fd;
 	bool stopped;
-	int64_t now_us; /* 0: stale */
 	struct {
 		void (*fn)(void *arg);
 		void *arg;
@@ -254,7 +254,7 @@ void loop_run(struct loop *l)
 
 	running = l;
 	while (!l->stopped) {
-		l->now_us = 0;
+		l->clock.now_us = 0;
 		/* The first turn does not wait: what has been refused by then is known behind it.
 		 */
 		if (event_base_loop(l->base, is_first ? EVLOOP_NONBLOCK : EVLOOP_ONCE) < 0)
@@ -291,13 +291,8 @@ int64_t loop_clock_us(struct loop *l)
 	struct timespec ts;
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
-	l->now_us = (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
-	return l->now_us;
-}
-
-int64_t loop_now_us(struct loop *l)
-{
-	return l->now_us ? l->now_us : loop_clock_us(l);
+	l->clock.now_us = (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
+	return l->clock.now_us;
 }
 
 void loop_bury(struct loop *l, void *obj, void (*free_fn)(void *obj))

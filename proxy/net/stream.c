@@ -41,10 +41,11 @@ static void free_out(struct stream *s)
 /* The event interest follows from the state; called after whatever may have changed it. */
 static void update_interest(struct stream *s)
 {
-	bool reading = !s->dead && !s->failed && !s->eof && (!s->paused || s->handshaking) &&
-		       in_used(s) < STREAM_IN_MAX;
-	bool writing = !s->dead && !s->failed && !s->write_failed && !s->corked &&
-		       s->out_end > s->out_start;
+	/* Without branches: this is asked for often, and the answer is mostly the same. */
+	bool over = s->dead | s->failed;
+	bool reading =
+		!(over | s->eof | (s->paused & !s->handshaking)) & (in_used(s) < STREAM_IN_MAX);
+	bool writing = !(over | s->write_failed | s->corked) & (s->out_end > s->out_start);
 
 	if (reading != s->reading) {
 		s->reading = reading;
@@ -117,17 +118,23 @@ static void keep_leftover(struct stream *s)
 	s->in_cap = cap;
 }
 
+/* The whole of the loop's buffer, for a stream that has none. */
+static unsigned char *lend_in(struct stream *s)
+{
+	s->in = loop_buffers(s->loop)->read;
+	s->in_lent = true;
+	s->in_cap = LOOP_READ_BYTES;
+	return s->in;
+}
+
 unsigned char *stream_in_space(struct stream *s, size_t *ret_n)
 {
 	size_t used = in_used(s);
 
 	if (used == 0) {
 		free_in(s);
-		s->in = loop_buffers(s->loop)->read;
-		s->in_lent = true;
-		s->in_cap = LOOP_READ_BYTES;
 		*ret_n = LOOP_READ_BYTES;
-		return s->in;
+		return lend_in(s);
 	}
 	if (used >= STREAM_IN_MAX)
 		return NULL;
@@ -153,8 +160,8 @@ unsigned char *stream_in_space(struct stream *s, size_t *ret_n)
 
 static unsigned read_plain(struct stream *s)
 {
-	size_t room;
-	unsigned char *at = stream_in_space(s, &room);
+	size_t room = LOOP_READ_BYTES;
+	unsigned char *at = s->in ? stream_in_space(s, &room) : lend_in(s);
 	ssize_t n;
 
 	if (!at)
@@ -215,8 +222,8 @@ static void deliver(struct stream *s, unsigned events)
 		return;
 	}
 	keep_leftover(s);
-	if (!s->paused && !s->failed && !s->eof && in_used(s) < STREAM_IN_MAX && !s->again &&
-	    stream_tls_has_pending(s))
+	if (s->ssl && !s->paused && !s->failed && !s->eof && in_used(s) < STREAM_IN_MAX &&
+	    !s->again && stream_tls_has_pending(s))
 		stream_schedule(s);
 	update_interest(s);
 }
@@ -552,6 +559,8 @@ static void writev_plain(struct stream *s, const struct iovec *iov, int n)
 		size_t skip = sent < iov[i].iov_len ? sent : iov[i].iov_len;
 
 		sent -= skip;
+		if (skip == iov[i].iov_len)
+			continue;
 		if (stream_out_add(s, (const char *)iov[i].iov_base + skip, iov[i].iov_len - skip) <
 		    0)
 			return;
@@ -569,7 +578,9 @@ void stream_writev(struct stream *s, const struct iovec *iov, int n)
 		stream_tls_writev(s, iov, n);
 	else
 		writev_plain(s, iov, n);
-	update_interest(s);
+	/* All of it has left, as nearly always: nothing else is waited for than before. */
+	if (s->out_end > s->out_start || s->writing || s->failed)
+		update_interest(s);
 }
 
 void stream_write(struct stream *s, struct str data)

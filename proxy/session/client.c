@@ -427,7 +427,6 @@ static void on_timer(void *arg)
 static void next_request(struct client *c)
 {
 	request_clear(&c->request);
-	request_init(&c->request);
 	body_reader_clear(&c->body);
 	c->scan = (struct h1_scan){0};
 }
@@ -674,7 +673,7 @@ static int ds_send_head(struct downstream *d, const struct response *r, bool mor
 	} else if (c->request.version != HTTP_11) {
 		return 0; /* HTTP/1.0 knows no interim answers (RFC 9110 section 15.2) */
 	}
-	spare_text_lend(&c->worker->texts, &c->head);
+	spare_text_lend(&c->worker->spare_texts, &c->head);
 	if (h1_write_response(&out, c->request.version, c->keep, &c->head) < 0)
 		return err_reason(e, REASON_UPSTREAM_MALFORMED, "the answer's head is too large");
 	return 0;
@@ -692,7 +691,7 @@ static void send_parts(struct client *c, struct str a, struct str b, struct str 
 						.iov_len = parts[i].n};
 	if (n > 0)
 		stream_writev(c->s, v, n);
-	spare_text_return(&c->worker->texts, &c->head);
+	spare_text_return(&c->worker->spare_texts, &c->head);
 }
 
 static void ds_send_body(struct downstream *d, struct str data)

@@ -90,7 +90,14 @@ int client_identify(struct client *c, uint64_t *ret_hold_ms, struct err *e)
 	struct sandbox *s = NULL;
 	enum state_answer known = answer_of(c);
 	bool is_new = false;
-	int rc = identity_claim(&c->caller, c->worker->sandboxes, &c->request, &s, &is_new, e);
+	int rc;
+
+	if (c->caller.entrance->tokens == CONFIG_TOKENS_NONE) {
+		*ret_hold_ms = 0;
+		belong(c, NULL);
+		return 0;
+	}
+	rc = identity_claim(&c->caller, c->worker->sandboxes, &c->request, &s, &is_new, e);
 
 	*ret_hold_ms = 0;
 	if (rc == 0 || s)

@@ -110,7 +110,7 @@ static uint64_t record_start(struct exchange *x)
 
 	fill(x, &r, &m, RECORD_REQUEST_START);
 	audit_decision(&r, true, REASON_NONE);
-	spare_text_lend(&x->worker->texts, &x->same);
+	spare_text_lend(&x->worker->spare_texts, &x->same);
 	(void)record_format_same(&r, &x->same);
 	r.same = strbuf_str(&x->same);
 	ticket = worker_log(x->worker, &r, false);
@@ -168,7 +168,7 @@ static void free_exchange(void *obj)
 	injection_clear(&x->injection);
 	exchange_redact_free(x);
 	exchange_sign_end(x);
-	spare_text_return(&x->worker->texts, &x->same);
+	spare_text_return(&x->worker->spare_texts, &x->same);
 	exchange_forget_sent(x);
 	exchange_search_clear(x);
 	pool_key_unref(x->pool_key);
@@ -214,14 +214,15 @@ void exchange_finish(struct exchange *x, enum exchange_outcome how)
 	x->connected = NULL;
 	route_clear(&x->route);
 	x->down = NULL;
-	if (d) {
+	if (how == EXCHANGE_REFUSED && d) {
 		reply.reason = x->error.reason;
 		reply.detail = str_from_c(x->error.text);
 		reply.id = str_from(x->id, RECORD_ID_LEN);
 		reply.accept = reply_accept(x->request);
 		reply.head = str_eq(x->request->method, STR("HEAD"));
-		d->ops->finished(d, how, &reply);
 	}
+	if (d)
+		d->ops->finished(d, how, &reply);
 	loop_bury(x->worker->loop, x, free_exchange);
 }
 
@@ -539,6 +540,7 @@ static void on_upstream(void *arg)
 static bool begin(struct exchange *x)
 {
 	struct err e = ERR_INIT;
+	const struct request *r = x->request;
 	struct request as;
 
 	if (!x->up) {
@@ -554,11 +556,13 @@ static bool begin(struct exchange *x)
 	}
 	x->up_tls_version = x->up->tls_version;
 	x->up_tls_alpn = x->up->tls_alpn;
-	as = *x->request; /* its own words stay what the records say */
-	if (x->injection.path.len > 0)
+	if (x->injection.path.len > 0) {
+		as = *r; /* its own words stay what the records say */
 		as.url.path = strbuf_str(&x->injection.path);
-	if ((x->signing && exchange_sign(x, &as, &e) < 0) ||
-	    upstream_send_head(x->up, &as, x->injected ? &x->injection : NULL, &e) < 0) {
+		r = &as;
+	}
+	if ((x->signing && exchange_sign(x, r, &e) < 0) ||
+	    upstream_send_head(x->up, r, x->injected ? &x->injection : NULL, &e) < 0) {
 		exchange_fail_with(x, &e);
 		return false;
 	}

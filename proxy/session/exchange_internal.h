@@ -118,8 +118,12 @@ void exchange_goto(struct exchange *x, enum exchange_state to);
 void exchange_forget_sent(struct exchange *x); /* it will not be sent again */
 
 /* exchange_send.c */
+int exchange_pump_more(struct exchange *x); /* for what follows alone */
 /* What the client sends, as far as both sides allow. -1: the exchange has ended. */
-int exchange_pump_request(struct exchange *x);
+static inline int exchange_pump_request(struct exchange *x)
+{
+	return x->request_done ? 0 : exchange_pump_more(x);
+}
 
 /* exchange_answer.c */
 /* Heads until the final one. 1: it came; 0: not yet; -1: the exchange has ended; 2: start over. */

@@ -73,13 +73,13 @@ static int end_body(struct exchange *x)
 	return exchange_check_trailers(x, trailers_of(x), &x->error);
 }
 
-int exchange_pump_request(struct exchange *x)
+int exchange_pump_more(struct exchange *x)
 {
 	struct err e = ERR_INIT;
 	uint64_t before = x->bytes_out;
 	bool done = false;
 
-	if (!x->request_done && send_again(x)) {
+	if (send_again(x)) {
 		size_t room = exchange_search_room(x, upstream_room(x->up));
 
 		if (exchange_pull_client(x, room, sink_request, &done, &e) < 0) {

@@ -13,6 +13,7 @@
 
 #define SPARE_TEXT_BYTES 2048
 #define SPARE_TEXT_MAX	 48
+#define SPARE_TEXT_SLACK 128
 
 /* One a worker. Of an address sanitizer's build it stays empty. */
 struct spare_texts {
@@ -46,11 +47,14 @@ static inline void spare_text_return(struct spare_texts *t, struct strbuf *b)
 	}
 }
 
-/* strbuf_wipe, whose memory is kept. */
+/* strbuf_wipe, whose memory is kept. Of most blocks little was written to: all of it, and as much
+ * behind it as may be written before it is counted, is wiped. */
 static inline void spare_text_wipe(struct spare_texts *t, struct strbuf *b)
 {
+	size_t n = b->cap - b->len > SPARE_TEXT_SLACK ? b->len + SPARE_TEXT_SLACK : b->cap;
+
 	if (b->data)
-		explicit_bzero(b->data, b->cap);
+		explicit_bzero(b->data, n);
 	spare_text_return(t, b);
 }
 

@@ -39,8 +39,9 @@ static struct str alpn_of(const struct stream *s)
 
 void upstream_note_tls(struct upstream *u, const struct stream *s)
 {
-	if (stream_ssl(s))
-		u->tls_version = str_from_c(SSL_get_version(stream_ssl(s)));
+	if (!stream_ssl(s))
+		return;
+	u->tls_version = str_from_c(SSL_get_version(stream_ssl(s)));
 	u->tls_alpn = alpn_of(s);
 }
 

@@ -125,7 +125,7 @@ static void free_upstream(void *obj)
 
 	struct worker *w = u->worker;
 
-	spare_text_wipe(&w->texts, &u->head); /* it held the credential */
+	spare_text_wipe(&w->spare_texts, &u->head); /* it held the credential */
 	body_reader_clear(&u->body);
 	if (!HAS_ADDRESS_SANITIZER && w->h1_spares_n < SPARES_MAX) {
 		u->next = w->h1_spares;
@@ -175,7 +175,7 @@ static int u_send_head(struct upstream *up, const struct request *r, const struc
 	for (size_t i = 0; i < r->method.n; i++)
 		u->method_buf[i] = r->method.p[i];
 	u->method = str_from(u->method_buf, r->method.n);
-	spare_text_lend(&u->worker->texts, &u->head);
+	spare_text_lend(&u->worker->spare_texts, &u->head);
 	if (h1_write_request(r, inj ? &inj->extra : NULL, inj ? strbuf_str(&inj->query) : STR_NONE,
 			     &u->head) < 0)
 		return err_reason(e, REASON_INTERNAL_ERROR, "the head has no room");
@@ -204,7 +204,7 @@ static void send_parts(struct upstream_h1 *u, struct str a, struct str b, struct
 	if (n > 0)
 		stream_writev(u->s, v, n);
 	if (u->head.len > 0)
-		spare_text_wipe(&u->worker->texts, &u->head);
+		spare_text_wipe(&u->worker->spare_texts, &u->head);
 }
 
 static void u_send_body(struct upstream *up, struct str data)
@@ -265,7 +265,7 @@ static int u_read_head(struct upstream *up, struct response *ret, struct err *e)
 
 	struct str in = stream_data(u->s);
 	size_t len = 0;
-	int r = h1_scan_head(&u->scan, in, LIMIT_HEAD_BYTES, &len, e);
+	int r = in.n > 0 ? h1_scan_head(&u->scan, in, LIMIT_HEAD_BYTES, &len, e) : 0;
 
 	if (r < 0) {
 		if (e)

@@ -289,7 +289,7 @@ void worker_free(struct worker *w)
 	sigv4_free(w->sigv4);
 	loop_free(w->loop);
 	upstream_h1_free_spares(w);
-	spare_texts_free(&w->texts);
+	spare_texts_free(&w->spare_texts);
 	snapshot_unref(w->snapshot);
 	snapshot_unref(w->next);
 	free(w->listeners);

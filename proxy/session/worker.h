@@ -118,7 +118,7 @@ struct worker {
 	struct tunnel *tunnels;
 	struct exchange *spares; /* memory and timers, of those that ended */
 	struct upstream_h1 *h1_spares;
-	struct spare_texts texts;
+	struct spare_texts spare_texts;
 	struct exchange *relays;   /* that have become WebSockets */
 	struct origin_h2 *origins; /* HTTP/2 connections to origins, newest first */
 	struct origin_h2 *origins_by[ORIGIN_CHAINS]; /* the same by their keys' hashes */
