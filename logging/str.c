@@ -7,26 +7,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-static unsigned char lower(char c)
-{
-	unsigned char u = (unsigned char)c;
+#include "logging/bytes16.h"
 
-	return u >= 'A' && u <= 'Z' ? (unsigned char)(u | 0x20) : u;
+static bool same16(bytes16 a, bytes16 b)
+{
+	return bytes16_bits((bytes16)(bytes16_lower(a) == bytes16_lower(b))) == 0xffff;
 }
 
-bool str_eq_nocase(struct str a, struct str b)
+bool str_same_nocase(const char *a, const char *b, size_t n)
 {
-	if (a.n != b.n)
-		return false;
-	for (size_t i = 0; i < a.n; i++)
-		if (a.p[i] != b.p[i] && lower(a.p[i]) != lower(b.p[i]))
+	if (n == 0)
+		return true;
+	if (n < 16)
+		return same16(bytes16_load_any(a, n), bytes16_load_any(b, n));
+	for (size_t i = 0; i + 16 < n; i += 16)
+		if (!same16(bytes16_load(a + i), bytes16_load(b + i)))
 			return false;
-	return true;
-}
-
-bool str_starts(struct str s, struct str prefix)
-{
-	return s.n >= prefix.n && str_eq(str_head(s, prefix.n), prefix);
+	return same16(bytes16_load(a + n - 16), bytes16_load(b + n - 16));
 }
 
 bool str_ends(struct str s, struct str suffix)

@@ -55,7 +55,11 @@ static inline bool str_eq(struct str a, struct str b)
 }
 
 /* ASCII case only (RFC 9110 section 5.1: field names; section 2.5 of RFC 9112: schemes). */
-bool str_eq_nocase(struct str a, struct str b);
+bool str_same_nocase(const char *a, const char *b, size_t n); /* for str_eq_nocase alone */
+static inline bool str_eq_nocase(struct str a, struct str b)
+{
+	return a.n == b.n && str_same_nocase(a.p, b.p, a.n);
+}
 
 /* A byte of a field's name as servers read it that hand fields on as variables: what is no letter
  * and no digit becomes `_` for CGI (RFC 3875 section 4.1.18, and beyond), so it is all one here, a
@@ -66,7 +70,11 @@ static inline char str_name_fold(char c)
 		return (char)(c - 'A' + 'a');
 	return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ? c : '-';
 }
-bool str_starts(struct str s, struct str prefix);
+
+static inline bool str_starts(struct str s, struct str prefix)
+{
+	return s.n >= prefix.n && str_eq(str_head(s, prefix.n), prefix);
+}
 bool str_ends(struct str s, struct str suffix);
 /* memcmp order, the shorter first. */
 int str_cmp(struct str a, struct str b);
@@ -81,6 +89,19 @@ struct str str_split(struct str *rest, char sep);
 
 /* 1*DIGIT, nothing else, no overflow (RFC 9110 section 8.6). 0, or -1 and *ret is untouched. */
 int str_to_u64(struct str s, uint64_t *ret);
+
+/* The decimal digits of n to p, at most STR_U64_MAX. Returns how many. */
+#define STR_U64_MAX 20
+static inline size_t str_put_u64(char *p, uint64_t n)
+{
+	size_t digits = 1;
+
+	for (uint64_t left = n; left >= 10; left /= 10)
+		digits++;
+	for (size_t at = digits; at > 0; n /= 10)
+		p[--at] = (char)('0' + n % 10);
+	return digits;
+}
 
 /* For tables whose seed is random. Not proof against one who can choose many keys: bound the table.
  */

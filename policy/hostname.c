@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include "logging/bytes16.h"
+
 /* The byte of a name in its canonical case; 0 for a byte that no name has (letters, digits, '-',
  * '_' and the dot between labels). */
 static char name_byte(char c)
@@ -111,11 +113,69 @@ static int check_labels(struct str name, struct str *ret_last, struct err *e)
 	return 0;
 }
 
+/* Yes for what no name has, and for the dot. */
+static ATTR_INLINE bytes16 stops_label(bytes16 v)
+{
+	return ~(bytes16_letter(v) | bytes16_range(v, '0', '9') | (bytes16)(v == '-') |
+		 (bytes16)(v == '_'));
+}
+
+/* The host's text; what stands behind it in the last sixteen bytes is nothing. */
+static void set_text(struct host *h, struct str name)
+{
+	bytes16 v;
+
+	for (size_t i = 0; i < name.n; i += 16) {
+		/* The last sixteen again, where there are so many. */
+		if (name.n - i < 16 && name.n >= 16)
+			i = name.n - 16;
+		v = name.n - i < 16 ? bytes16_load_few(name.p, name.n) : bytes16_load(name.p + i);
+		v = bytes16_lower(v);
+		memcpy(h->text + i, &v, sizeof(v));
+	}
+	h->text[name.n] = '\0';
+	h->len = (uint8_t)name.n;
+}
+
+bool host_parse_common(struct str in, struct host *ret)
+{
+	size_t start = 0, end;
+	struct ipaddr a;
+
+	if (in.n > LIMIT_HOST_BYTES)
+		return false;
+	for (;;) {
+		end = bytes16_find(in.p, start, in.n, stops_label);
+		if (end == start || end - start > LIMIT_LABEL_BYTES)
+			return false;
+		if (end == in.n)
+			break;
+		if (in.p[end] != '.')
+			return false;
+		start = end + 1;
+	}
+	/* A last label that a number could be (label_is_number) begins with a digit. */
+	if (is_digit(in.p[start])) {
+		if (ipaddr_parse(in, &a) < 0)
+			return false;
+		/* That has no other spelling. */
+		ret->kind = HOST_IPV4;
+		ret->addr = a;
+	} else {
+		ret->kind = HOST_NAME;
+		ret->addr = (struct ipaddr){0};
+	}
+	set_text(ret, in);
+	return true;
+}
+
 int host_parse(struct str in, struct host *ret, struct err *e)
 {
 	struct str name = in, last = STR_NONE;
 	struct ipaddr a;
 
+	if (host_parse_common(in, ret))
+		return 0;
 	if (in.n == 0)
 		return err_reason(e, REASON_MALFORMED_REQUEST, "an empty host");
 	if (in.p[0] == '[')
@@ -157,11 +217,6 @@ bool host_eq(const struct host *a, const struct host *b)
 	/* No host equals nothing, not even another one that is missing. */
 	return a->kind != HOST_NONE && a->kind == b->kind && a->len == b->len &&
 	       memcmp(a->text, b->text, a->len) == 0;
-}
-
-struct str host_str(const struct host *h)
-{
-	return str_from(h->text, h->len);
 }
 
 void host_add_url(const struct host *h, struct strbuf *out)

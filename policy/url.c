@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "logging/bytes16.h"
 #include "policy/lookalike.h"
 
 /* What a raw byte of the target is. */
@@ -179,10 +180,46 @@ static int path_escape(struct str in, size_t at, struct target_out *o, struct er
 	return 0;
 }
 
+/* Yes for what does not go into every canonical path as it is: all but letters, digits and some of
+ * KEEP and DOT (`-` to `;`, and `_` and `~`). */
+static ATTR_INLINE bytes16 stops_plain_path(bytes16 v)
+{
+	return ~(bytes16_letter(v) | bytes16_range(v, '-', ';') | (bytes16)(v == '_') |
+		 (bytes16)(v == '~'));
+}
+
+/* Yes for what is looked at in a query: what is no printable ASCII, escapes and a fragment. */
+static ATTR_INLINE bytes16 stops_plain_query(bytes16 v)
+{
+	return ~bytes16_range(v, 0x21, 0x7e) | (bytes16)(v == '%') | (bytes16)(v == '#');
+}
+
+/* Takes the bytes that all stand for themselves off the path's beginning, mostly the whole of it.
+ * Returns how many. A dot behind a slash is left. */
+static size_t take_plain_path(struct str in, struct target_out *o)
+{
+	size_t n = bytes16_find(in.p, 0, in.n, stops_plain_path);
+	const char *dot = in.p;
+
+	while ((dot = n ? memchr(dot, '.', (size_t)(in.p + n - dot)) : NULL)) {
+		if (dot == in.p || dot[-1] == '/') {
+			n = (size_t)(dot - in.p);
+			break;
+		}
+		dot++;
+	}
+	if (n > 0) {
+		memcpy(o->p + o->n, in.p, n);
+		o->n += n;
+		o->prev = (uint8_t)in.p[n - 1];
+	}
+	return n;
+}
+
 /* Up to the '?' or the end. Returns how many bytes it read, or -1. */
 static ptrdiff_t canon_path(struct str in, struct target_out *o, struct err *e)
 {
-	size_t at = 0;
+	size_t at = take_plain_path(in, o);
 
 	while (at < in.n) {
 		uint8_t c = (uint8_t)in.p[at];
@@ -222,6 +259,13 @@ static ptrdiff_t canon_path(struct str in, struct target_out *o, struct err *e)
  */
 static int canon_query(struct str in, size_t at, struct target_out *o, struct err *e)
 {
+	size_t plain = bytes16_find(in.p, at, in.n, stops_plain_query) - at;
+
+	if (o->n <= LIMIT_TARGET_BYTES && plain <= LIMIT_TARGET_BYTES - o->n) {
+		memcpy(o->p + o->n, in.p + at, plain);
+		o->n += plain;
+		at += plain;
+	}
 	for (; at < in.n; at++) {
 		uint8_t c = (uint8_t)in.p[at];
 
@@ -353,7 +397,7 @@ static void keep_raw(struct str in, struct url *ret)
 
 /* Fills path and query of ret from `in`: a path that starts with '/' or, after an authority,
  * nothing or a query at once. */
-static int canon_target(struct str in, struct url *ret, struct err *e)
+static int canon_target(struct url_room memory, struct str in, struct url *ret, struct err *e)
 {
 	struct target_out o = {0};
 	size_t path_n, room = LIMIT_TARGET_BYTES;
@@ -362,7 +406,8 @@ static int canon_target(struct str in, struct url *ret, struct err *e)
 	/* One escape may be written when the bound is just reached, and one '/' before it all. */
 	if (in.n < LIMIT_TARGET_BYTES / 3)
 		room = 3 * in.n;
-	ret->mem = malloc(room + 4);
+	ret->lent = memory.n >= room + 4;
+	ret->mem = ret->lent ? memory.p : malloc(room + 4);
 	if (!ret->mem)
 		return err_reason(e, REASON_INTERNAL_ERROR, "out of memory");
 	o.p = ret->mem;
@@ -467,15 +512,45 @@ static int parse_authority(struct str in, uint16_t default_port, struct host *re
 	return 0;
 }
 
+/* The same of one as it nearly always is. False: it is another, and parse_authority says what is
+ * right with it or wrong. */
+static bool parse_common_authority(struct str in, uint16_t default_port, struct host *ret_host,
+				   uint16_t *ret_port)
+{
+	unsigned port = 0, unit = 1;
+	size_t at = in.n;
+
+	/* Backwards over the digits; more than five are no port. */
+	while (at > 0 && in.n - at < 6 && in.p[at - 1] >= '0' && in.p[at - 1] <= '9') {
+		port += unit * (unsigned)(in.p[--at] - '0');
+		unit *= 10;
+	}
+	if (at > 0 && at < in.n && in.p[at - 1] == ':') {
+		if (in.p[at] == '0' || port > 65535)
+			return false;
+		in.n = at - 1;
+	} else {
+		port = default_port;
+	}
+	if (port == 0 || !host_parse_common(in, ret_host))
+		return false;
+	*ret_port = (uint16_t)port;
+	return true;
+}
+
 int url_parse_authority(struct str in, struct host *ret_host, uint16_t *ret_port, struct err *e)
 {
-	return parse_authority(in, 0, ret_host, ret_port, e);
+	return parse_common_authority(in, 0, ret_host, ret_port)
+		       ? 0
+		       : parse_authority(in, 0, ret_host, ret_port, e);
 }
 
 int url_parse_host_field(struct str in, uint16_t default_port, struct host *ret_host,
 			 uint16_t *ret_port, struct err *e)
 {
-	return parse_authority(in, default_port, ret_host, ret_port, e);
+	return parse_common_authority(in, default_port, ret_host, ret_port)
+		       ? 0
+		       : parse_authority(in, default_port, ret_host, ret_port, e);
 }
 
 /* ---- the forms of a request target ---- */
@@ -515,10 +590,17 @@ enum scheme scheme_of_websocket(enum scheme s)
  * matter, RFC 3986 section 3.1). */
 static int parse_scheme(struct str *in, bool asked, enum scheme *ret, struct err *e)
 {
-	ptrdiff_t colon = str_find(*in, ':');
-	struct str word = str_head(*in, colon < 0 ? 0 : (size_t)colon);
+	struct str word;
+	ptrdiff_t colon;
 	enum scheme s;
 
+	if (in->n > 7 && memcmp(in->p, "http://", 7) == 0) {
+		*ret = SCHEME_HTTP;
+		*in = str_skip(*in, 7);
+		return 0;
+	}
+	colon = str_find(*in, ':');
+	word = str_head(*in, colon < 0 ? 0 : (size_t)colon);
 	if (str_eq_nocase(word, STR("http")))
 		s = SCHEME_HTTP;
 	else if (str_eq_nocase(word, STR("https")))
@@ -539,49 +621,74 @@ static int parse_scheme(struct str *in, bool asked, enum scheme *ret, struct err
 	return 0;
 }
 
-static int parse_url(struct str in, bool asked, struct url *ret, struct err *e)
+/* Yes for what ends an authority. */
+static ATTR_INLINE bytes16 stops_authority(bytes16 v)
+{
+	return (bytes16)(v == '/') | (bytes16)(v == '?') | (bytes16)(v == '#');
+}
+
+static void url_empty(struct url *u)
+{
+	memset(u, 0, offsetof(struct url, host));
+	host_empty(&u->host);
+}
+
+static int parse_url(struct url_room room, struct str in, bool asked, struct url *ret,
+		     struct err *e)
 {
 	struct str authority;
-	size_t end = 0;
-	int rc;
+	uint16_t port;
+	int rc = 0;
 
-	*ret = (struct url){0};
+	url_empty(ret);
 	if (parse_scheme(&in, asked, &ret->scheme, e) < 0)
 		return -1;
 	/* A backslash stays within the authority, where host_parse refuses it: some readers end the
 	 * authority there and others do not. */
-	while (end < in.n && in.p[end] != '/' && in.p[end] != '?' && in.p[end] != '#')
-		end++;
-	authority = str_head(in, end);
-	in = str_skip(in, end);
-	rc = parse_authority(authority, scheme_default_port(ret->scheme), &ret->host, &ret->port,
-			     e);
+	authority = str_head(in, bytes16_find(in.p, 0, in.n, stops_authority));
+	in = str_skip(in, authority.n);
+	port = scheme_default_port(ret->scheme);
+	if (!parse_common_authority(authority, port, &ret->host, &ret->port))
+		rc = parse_authority(authority, port, &ret->host, &ret->port, e);
 	/* A bad authority is the fault that is told; the path is read for the log. */
-	if (canon_target(in, ret, rc < 0 ? NULL : e) < 0)
+	if (canon_target(room, in, ret, rc < 0 ? NULL : e) < 0)
 		rc = -1;
 	return rc;
 }
 
+static const struct url_room no_room;
+
 int url_parse_absolute(struct str in, struct url *ret, struct err *e)
 {
-	return parse_url(in, false, ret, e);
+	return parse_url(no_room, in, false, ret, e);
 }
 
 int url_parse_asked(struct str in, struct url *ret, struct err *e)
 {
-	return parse_url(in, true, ret, e);
+	return parse_url(no_room, in, true, ret, e);
+}
+
+int url_parse_asked_into(struct url_room room, struct str in, struct url *ret, struct err *e)
+{
+	return parse_url(room, in, true, ret, e);
 }
 
 int url_parse_origin_form(enum scheme scheme, const struct host *host, uint16_t port, struct str in,
 			  struct url *ret, struct err *e)
 {
+	return url_parse_origin_form_into(no_room, scheme, host, port, in, ret, e);
+}
+
+int url_parse_origin_form_into(struct url_room room, enum scheme scheme, const struct host *host,
+			       uint16_t port, struct str in, struct url *ret, struct err *e)
+{
 	int rc;
 
-	*ret = (struct url){0};
+	url_empty(ret);
 	ret->scheme = scheme;
-	ret->host = *host;
+	host_copy(host, &ret->host);
 	ret->port = port;
-	rc = canon_target(in, ret, e);
+	rc = canon_target(room, in, ret, e);
 	/* The asterisk of OPTIONS (RFC 9112 section 3.2.4) is no path. */
 	if (rc == 0 && str_eq(in, STR("*")))
 		ret->path = str_skip(ret->path, 1);
@@ -595,8 +702,9 @@ int url_parse_origin_form(enum scheme scheme, const struct host *host, uint16_t 
 
 void url_clear(struct url *u)
 {
-	free(u->mem);
-	*u = (struct url){0};
+	if (!u->lent)
+		free(u->mem);
+	url_empty(u);
 }
 
 /* ---- writing ---- */

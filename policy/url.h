@@ -25,15 +25,22 @@ enum scheme {
 };
 
 struct url {
-	/* owned */
+	/* owned, unless lent */
 	char *mem; /* holds path and query */
 	/* plain; slices point into mem */
+	bool lent; /* mem is that of a struct url_room */
 	enum scheme scheme;
-	struct host host;
 	uint16_t port;	  /* never 0 */
+	bool has_query;	  /* `/x?` keeps its empty query */
 	struct str path;  /* starts with '/'; for `OPTIONS *` it is "*" */
 	struct str query; /* without the '?' */
-	bool has_query;	  /* `/x?` keeps its empty query */
+	struct host host;
+};
+
+/* Memory of the caller's that lives as long as the URL. */
+struct url_room {
+	char *p;
+	size_t n;
 };
 
 const char *scheme_word(enum scheme s);
@@ -54,6 +61,13 @@ int url_parse_asked(struct str in, struct url *ret, struct err *e) ATTR_NODISCAR
  * that it stands with OPTIONS alone is for the caller to check. Failure as above. */
 int url_parse_origin_form(enum scheme scheme, const struct host *host, uint16_t port, struct str in,
 			  struct url *ret, struct err *e) ATTR_NODISCARD;
+/* The two of a request, which has room for path and query; where it might be too small, they get
+ * memory of their own as above. */
+int url_parse_asked_into(struct url_room room, struct str in, struct url *ret,
+			 struct err *e) ATTR_NODISCARD;
+int url_parse_origin_form_into(struct url_room room, enum scheme scheme, const struct host *host,
+			       uint16_t port, struct str in, struct url *ret,
+			       struct err *e) ATTR_NODISCARD;
 /* authority-form of CONNECT (section 3.2.3): host:port, the port spelled out, 1 to 65535. */
 int url_parse_authority(struct str in, struct host *ret_host, uint16_t *ret_port,
 			struct err *e) ATTR_NODISCARD;

@@ -87,19 +87,22 @@ static const struct {
 
 enum field_kind field_kind(struct str name)
 {
-	if (name.n < ARRAY_LEN(by_len)) {
-		for (size_t i = 0; i < by_len[name.n].n; i++) {
-			const struct row *row = &by_len[name.n].rows[i];
+	char first;
 
-			if ((name.p[0] | 0x20) == row->name[0] &&
-			    str_eq_nocase(name, str_from(row->name, name.n)))
-				return row->kind;
-		}
+	if (name.n == 0)
+		return FIELD_PLAIN;
+	first = (char)(name.p[0] | 0x20);
+	if (name.n < ARRAY_LEN(by_len)) {
+		const struct row *rows = by_len[name.n].rows;
+
+		for (size_t i = 0; i < by_len[name.n].n; i++)
+			if (first == rows[i].name[0] &&
+			    str_same_nocase(name.p, rows[i].name, name.n))
+				return rows[i].kind;
 	}
 	/* Whatever speaks to or for a proxy ends here. An origin's Proxy-Status would pass for
 	 * ours. */
-	if (name.n > 6 && (name.p[0] | 0x20) == 'p' &&
-	    str_eq_nocase(str_head(name, 6), STR("proxy-")))
+	if (name.n > 6 && first == 'p' && str_eq_nocase(str_head(name, 6), STR("proxy-")))
 		return FIELD_HOP;
 	return FIELD_PLAIN;
 }
@@ -121,10 +124,4 @@ enum field_kind field_kind_folded(struct str name)
 bool field_may_trail(struct str name)
 {
 	return field_kind_folded(name) == FIELD_PLAIN;
-}
-
-bool field_is_framing(enum field_kind k)
-{
-	return k == FIELD_HOST || k == FIELD_CONTENT_LENGTH || k == FIELD_TRANSFER_ENCODING ||
-	       k == FIELD_CONNECTION || k == FIELD_EXPECT;
 }

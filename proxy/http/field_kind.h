@@ -36,6 +36,24 @@ enum field_kind field_kind_folded(struct str name);
 /* May a field of that name be a trailer (RFC 9110 section 6.5.1)? */
 bool field_may_trail(struct str name);
 /* Is it one that the writers write themselves, so that it must not be among the other fields? */
-bool field_is_framing(enum field_kind k);
+static inline bool field_is_framing(enum field_kind k)
+{
+	return k == FIELD_HOST || k == FIELD_CONTENT_LENGTH || k == FIELD_TRANSFER_ENCODING ||
+	       k == FIELD_CONNECTION || k == FIELD_EXPECT;
+}
+/* Can it be one of these, going by its length and first byte? Nearly no other is called so. */
+static inline bool field_may_be_framing(struct str name)
+{
+	char first = name.n > 0 ? (char)(name.p[0] | 0x20) : '\0';
+
+	switch (name.n) {
+	case 4: return first == 'h';
+	case 6: return first == 'e';
+	case 10:
+	case 14: return first == 'c';
+	case 17: return first == 't';
+	default: return false;
+	}
+}
 
 #endif

@@ -132,19 +132,17 @@ static int apply_connection(const struct hop *hop, bool response, struct fields 
 	return 0;
 }
 
-static bool has_mark(struct str name)
+/* Yes for what str_name_fold makes a hyphen, but for the hyphen. */
+static ATTR_INLINE bytes16 is_mark(bytes16 v)
 {
-	for (size_t i = 0; i < name.n; i++)
-		if (name.p[i] != '-' && str_name_fold(name.p[i]) == '-')
-			return true;
-	return false;
+	return ~(bytes16_letter(v) | bytes16_range(v, '0', '9') | (bytes16)(v == '-'));
 }
 
 /* `Content_Length` and `Content.Length` frame the message for a reader that makes every mark one,
  * and for nobody else. */
 int h1_check_lookalike(struct str name, struct err *e)
 {
-	if (!has_mark(name))
+	if (!bytes16_any(name.p, name.n, is_mark))
 		return 0;
 	switch (field_kind_folded(name)) {
 	case FIELD_CONTENT_LENGTH:
@@ -169,32 +167,57 @@ int h1_check_lookalike(struct str name, struct err *e)
 	return 0;
 }
 
+static int read_one(struct field one, bool response, struct hop *hop, struct fields *out,
+		    struct h1_facts *ret, struct err *e)
+{
+	enum field_kind kind = field_kind(one.name);
+
+	if (kind == FIELD_PLAIN && !response && h1_check_lookalike(one.name, e) < 0)
+		return -1;
+	if (kind == FIELD_CONNECTION)
+		hop->value[hop->n++] = one.value;
+	else if ((kind == FIELD_PLAIN || h1_note_field(kind, one.value, response, ret)) &&
+		 fields_add(out, one.name, one.value) < 0)
+		return err_reason(e, REASON_INTERNAL_ERROR, "out of memory");
+	return 0;
+}
+
 int h1_read_fields(struct str section, bool response, struct fields *out, struct h1_facts *ret,
 		   struct err *e)
 {
+	struct bytes16_walk walk = bytes16_walk(section.p, 0, section.n, h1_stops_value);
 	struct hop hop;
 	struct field one;
-	enum field_kind kind;
-	size_t lines = 0;
-	int rc;
+	size_t lines = 0, at = 0, next = 1;
+	struct str rest;
+	int rc = 0;
 
 	hop.n = 0;
-	while ((rc = h1_next_field(&section, &one, e)) > 0) {
+	for (;;) {
+		/* From the first line on that is not as most, one is cut off after the other. */
+		if (next > 0)
+			next = h1_common_field(&walk, at, &one);
+		if (next > 0) {
+			at = next;
+		} else if (section.n - at >= 2 && memcmp(section.p + at, "\r\n", 2) == 0) {
+			at += 2;
+			break;
+		} else {
+			rest = str_skip(section, at);
+			rc = h1_next_field(&rest, &one, e);
+			at = section.n - rest.n;
+			if (rc <= 0)
+				break;
+		}
 		if (++lines > LIMIT_HEAD_FIELDS)
 			return err_reason(e, REASON_HEAD_TOO_LARGE, "more than %d fields",
 					  LIMIT_HEAD_FIELDS);
-		kind = field_kind(one.name);
-		if (kind == FIELD_PLAIN && !response && h1_check_lookalike(one.name, e) < 0)
+		if (read_one(one, response, &hop, out, ret, e) < 0)
 			return -1;
-		if (kind == FIELD_CONNECTION)
-			hop.value[hop.n++] = one.value;
-		else if (h1_note_field(kind, one.value, response, ret) &&
-			 fields_add(out, one.name, one.value) < 0)
-			return err_reason(e, REASON_INTERNAL_ERROR, "out of memory");
 	}
 	if (rc < 0)
 		return -1;
-	if (section.n > 0)
+	if (at < section.n)
 		return err_reason(e, REASON_MALFORMED_REQUEST, "bytes behind the head's end");
 	return apply_connection(&hop, response, out, ret, e);
 }

@@ -4,12 +4,16 @@
  * be read; the first fault is the one told. The session calls it on what h1_scan_head found, or
  * refused.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "logging/limits.h"
 #include "proxy/http/h1.h"
 #include "proxy/http/h1_text.h"
+
+/* Longer than those that are in use, and within LIMIT_METHOD_BYTES. */
+#define COMMON_METHOD_MAX 16
+/* Of most paths with their queries, so that they need no memory of their own. */
+#define TARGET_ROOM 256
 
 static int malformed(struct err *e, const char *what)
 {
@@ -49,11 +53,38 @@ static int refuse_other_protocol(struct str line, struct err *e)
 	return 0;
 }
 
+/* The line as it nearly always is, in one walk over its bytes. False: it is another, and what is
+ * right with it or wrong h1_split_request_line says. */
+static bool split_common_line(struct str line, struct h1_request_line *ret)
+{
+	const char *p = line.p;
+	size_t n = line.n, method = 0, end;
+
+	while (method < n && method < COMMON_METHOD_MAX && p[method] >= 'A' && p[method] <= 'Z')
+		method++;
+	if (method == 0 || method == n || p[method] != ' ' ||
+	    (method == 3 && memcmp(p, "PRI", 3) == 0))
+		return false;
+	end = h1_target_end(p, method + 1, n);
+	if (end == method + 1 || end - method - 1 > LIMIT_TARGET_BYTES || n - end != 9 ||
+	    p[end] != ' ' || memcmp(p + end + 1, "HTTP/1.1", 8) != 0)
+		return false;
+	*ret = (struct h1_request_line){
+		.method = {p, method},
+		.target = {p + method + 1, end - method - 1},
+		.version = {p + end + 1, 8},
+		.http = HTTP_11,
+	};
+	return true;
+}
+
 int h1_split_request_line(struct str line, struct h1_request_line *ret, struct err *e)
 {
 	struct str rest = line, word;
 	size_t bad;
 
+	if (split_common_line(line, ret))
+		return 0;
 	*ret = (struct h1_request_line){0};
 	ret->target = str_head(line, LIMIT_TARGET_BYTES);
 	if (refuse_other_protocol(line, e) < 0)
@@ -105,13 +136,13 @@ static int read_connect(const struct h1_context *ctx, struct request *r, struct 
 }
 
 /* At the proxy port itself (RFC 9112 section 3.2.2). */
-static int read_proxy_target(struct request *r, struct err *e)
+static int read_proxy_target(struct url_room room, struct request *r, struct err *e)
 {
 	r->form = TARGET_ABSOLUTE;
 	if (str_starts(r->raw_target, STR("/")))
 		return malformed(e, "a target without a host (a proxy takes http://host/path, or "
 				    "CONNECT host:port)");
-	if (url_parse_asked(r->raw_target, &r->url, e) < 0)
+	if (url_parse_asked_into(room, r->raw_target, &r->url, e) < 0)
 		return -1;
 	/* Some clients write the URL of a WebSocket as people do: check_websocket holds them to it.
 	 */
@@ -126,12 +157,13 @@ static int read_proxy_target(struct request *r, struct err *e)
 	return 0;
 }
 
-static int read_tunnel_target(const struct h1_context *ctx, struct request *r, struct err *e)
+static int read_tunnel_target(const struct h1_context *ctx, struct url_room room, struct request *r,
+			      struct err *e)
 {
 	if (str_starts(r->raw_target, STR("/"))) {
 		r->form = TARGET_ORIGIN;
-		return url_parse_origin_form(ctx->scheme, &ctx->host, ctx->port, r->raw_target,
-					     &r->url, e);
+		return url_parse_origin_form_into(room, ctx->scheme, &ctx->host, ctx->port,
+						  r->raw_target, &r->url, e);
 	}
 	r->form = TARGET_ABSOLUTE;
 	if (url_parse_absolute(r->raw_target, &r->url, e) < 0)
@@ -145,24 +177,25 @@ static int read_tunnel_target(const struct h1_context *ctx, struct request *r, s
 	return 0;
 }
 
-static int read_target(const struct h1_context *ctx, struct request *r, struct err *e)
+static int read_target(const struct h1_context *ctx, struct url_room room, struct request *r,
+		       struct err *e)
 {
 	if (str_eq(r->method, STR("CONNECT")))
 		return read_connect(ctx, r, e);
 	/* asterisk-form asks about a whole server: no rule speaks of that. */
 	if (str_eq(r->raw_target, STR("*")))
 		return malformed(e, "the target * (a request names what it is for)");
-	return ctx->in_tunnel ? read_tunnel_target(ctx, r, e) : read_proxy_target(r, e);
+	return ctx->in_tunnel ? read_tunnel_target(ctx, room, r, e) : read_proxy_target(room, r, e);
 }
 
-/* Whether Host says u's name byte for byte in its canonical spelling, as nearly every client does.
- * That is a fixed point of the parser, so it need not be read again. */
+/* Whether Host says u's name or IPv4 address byte for byte in its canonical spelling, as nearly
+ * every client does. That is a fixed point of the parser, so it need not be read again. */
 static bool is_canonical_host(struct str in, const struct url *u, uint16_t default_port)
 {
 	struct str name = host_str(&u->host);
 	uint64_t port;
 
-	if (u->host.kind != HOST_NAME || !str_starts(in, name))
+	if ((u->host.kind != HOST_NAME && u->host.kind != HOST_IPV4) || !str_starts(in, name))
 		return false;
 	in = str_skip(in, name.n);
 	if (in.n == 0)
@@ -266,6 +299,15 @@ struct faults {
 	bool any, hard;
 };
 
+/* Not the whole texts: they are a kilobyte. */
+static void init_faults(struct faults *f)
+{
+	f->first.reason = f->later.reason = REASON_NONE;
+	f->first.sys_errno = f->later.sys_errno = 0;
+	f->first.text[0] = f->later.text[0] = '\0';
+	f->any = f->hard = false;
+}
+
 static struct err *told(struct faults *f)
 {
 	return f->any ? &f->later : &f->first;
@@ -289,15 +331,19 @@ static void note(struct faults *f, int rc)
 }
 
 /* At most LIMIT_HEAD_BYTES of it, whoever calls with how much. */
-static int copy_head(struct str head, struct request *r, struct str *ret)
+static int copy_head(struct str head, struct request *r, struct url_room *ret_room, struct str *ret)
 {
+	char *bytes;
+
 	head = str_head(head, LIMIT_HEAD_BYTES);
-	r->mem = malloc(head.n + 1);
+	r->mem = message_new_mem(&r->fields, TARGET_ROOM + head.n, &bytes);
 	if (!r->mem)
 		return -1;
+	*ret_room = (struct url_room){bytes, TARGET_ROOM};
+	bytes += TARGET_ROOM;
 	if (head.n > 0)
-		memcpy(r->mem, head.p, head.n);
-	*ret = str_from(r->mem, head.n);
+		memcpy(bytes, head.p, head.n);
+	*ret = str_from(bytes, head.n);
 	for (int i = 0; i < LIMIT_EMPTY_LINES && str_starts(*ret, STR("\r\n")); i++)
 		*ret = str_skip(*ret, 2);
 	return 0;
@@ -322,8 +368,8 @@ static void read_line(struct str *rest, struct request *r, struct faults *f)
 	r->version = parts.http;
 }
 
-static void read_all(struct str rest, const struct h1_context *ctx, struct request *r,
-		     struct faults *f)
+static void read_all(struct str rest, const struct h1_context *ctx, struct url_room room,
+		     struct request *r, struct faults *f)
 {
 	struct h1_facts facts = {0};
 	bool has_line, has_url;
@@ -332,7 +378,7 @@ static void read_all(struct str rest, const struct h1_context *ctx, struct reque
 	read_line(&rest, r, f);
 	has_line = !f->any;
 	if (has_line)
-		note(f, read_target(ctx, r, told(f)));
+		note(f, read_target(ctx, room, r, told(f)));
 	has_url = !f->any;
 	rc = h1_read_fields(rest, false, &r->fields, &facts, told(f));
 	note(f, rc);
@@ -356,16 +402,18 @@ static void read_all(struct str rest, const struct h1_context *ctx, struct reque
 int h1_parse_request(struct str head, const struct h1_context *ctx, struct request *ret,
 		     struct err *e)
 {
-	struct faults f = {.first = ERR_INIT};
+	struct faults f;
+	struct url_room room;
 	struct str rest;
 
+	init_faults(&f);
 	request_init(ret);
-	if (copy_head(head, ret, &rest) < 0)
+	if (copy_head(head, ret, &room, &rest) < 0)
 		return err_reason(e, REASON_INTERNAL_ERROR, "out of memory");
 	if (head.n > LIMIT_HEAD_BYTES)
 		note(&f, err_reason(told(&f), REASON_HEAD_TOO_LARGE, "a head of more than %d bytes",
 				    LIMIT_HEAD_BYTES));
-	read_all(rest, ctx, ret, &f);
+	read_all(rest, ctx, room, ret, &f);
 	if (!f.any)
 		return 0;
 	/* What follows a CONNECT may be meant for the tunnel that there is not. */

@@ -3,7 +3,6 @@
  * request: what the origin and the client could read differently is not passed on. Called by the
  * session for each head that h1_scan_head found.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "proxy/http/h1.h"
@@ -80,13 +79,15 @@ static int read_all(struct str rest, struct str method, struct response *r, stru
 
 int h1_parse_response(struct str head, struct str method, struct response *ret, struct err *e)
 {
+	char *bytes;
+
 	response_init(ret);
-	ret->mem = malloc(head.n + 1);
+	ret->mem = message_new_mem(&ret->fields, head.n, &bytes);
 	if (!ret->mem)
 		return err_reason(e, REASON_INTERNAL_ERROR, "out of memory");
 	if (head.n > 0)
-		memcpy(ret->mem, head.p, head.n);
-	if (read_all(str_from(ret->mem, head.n), method, ret, e) == 0)
+		memcpy(bytes, head.p, head.n);
+	if (read_all(str_from(bytes, head.n), method, ret, e) == 0)
 		return 0;
 	if (e && e->reason != REASON_INTERNAL_ERROR)
 		e->reason = REASON_UPSTREAM_MALFORMED;

@@ -106,12 +106,40 @@ static int check_empty_line(const struct h1_scan *s, struct err *e)
 	return 0;
 }
 
+/* Steps over whole field lines of which no name could be too long; nothing else is to be said of
+ * them here. True: the head ends behind them. */
+static bool skip_short_fields(struct h1_scan *s, struct str in, size_t *ret_len)
+{
+	struct bytes16_walk walk = bytes16_walk(in.p, s->pos, in.n, h1_stops_value);
+	size_t pos, start = s->line_start;
+	bool ended = false;
+
+	for (;;) {
+		pos = bytes16_next(&walk, h1_stops_value);
+		if (pos < in.n && in.p[pos] == '\t')
+			continue;
+		if (in.n - pos < 2 || in.p[pos] != '\r' || in.p[pos + 1] != '\n')
+			break;
+		ended = pos == start;
+		if (ended || pos - start > LIMIT_FIELD_NAME_BYTES || s->lines > LIMIT_HEAD_FIELDS)
+			break;
+		s->lines++;
+		start = bytes16_next(&walk, h1_stops_value) + 1; /* behind the LF */
+	}
+	s->pos = pos;
+	s->line_start = start;
+	*ret_len = pos + 2;
+	return ended;
+}
+
 static int scan(struct h1_scan *s, struct str in, size_t *ret_len, struct err *e)
 {
 	for (;;) {
 		struct str line;
 
-		s->pos += h1_span(str_skip(in, s->pos), H1_VALUE);
+		if (s->lines > 0 && skip_short_fields(s, in, ret_len))
+			return 1;
+		s->pos = h1_value_end(in.p, s->pos, in.n);
 		if (s->pos == in.n || (in.p[s->pos] == '\r' && s->pos + 1 == in.n))
 			return check_begun(s,
 					   str_head(str_skip(in, s->line_start),

@@ -32,40 +32,39 @@ const uint8_t h1_class[256] = {
 };
 /* clang-format on */
 
-static size_t span(struct str s, size_t i, size_t end, unsigned class)
+/* Yes for what is no H1_TARGET. */
+static ATTR_INLINE bytes16 stops_target(bytes16 v)
 {
-	while (i < end && (h1_class[(uint8_t)s.p[i]] & class))
-		i++;
-	return i;
+	return (bytes16)(v < 0x21) | (bytes16)(v == 0x7f);
 }
 
-/* May one of the eight bytes at p be no H1_VALUE? HTAB is suspected too; nothing else that may
- * stand in a value is. */
-static bool is_suspect(const char *p)
+static size_t token_end(const char *p, size_t i, size_t n)
 {
-	const uint64_t ones = 0x0101010101010101u;
-	uint64_t x, del;
+	for (;;) {
+		i = bytes16_find(p, i, n, h1_stops_name);
+		if (i == n || !(h1_class[(uint8_t)p[i]] & H1_TOKEN))
+			return i;
+		i++;
+	}
+}
 
-	memcpy(&x, p, sizeof(x));
-	del = x ^ 0x7f * ones;
-	return (((x - 0x20 * ones) & ~x) | ((del - ones) & ~del)) & 0x80 * ones;
+size_t h1_target_end(const char *p, size_t i, size_t n)
+{
+	return bytes16_find(p, i, n, stops_target);
 }
 
 size_t h1_span(struct str s, unsigned class)
 {
-	size_t i = 0, end;
+	size_t i = 0;
 
-	if (class != H1_VALUE)
-		return span(s, 0, s.n, class);
-	/* Values are most of a head's bytes: eight at a time. */
-	for (;;) {
-		while (s.n - i >= 8 && !is_suspect(s.p + i))
-			i += 8;
-		end = s.n - i >= 8 ? i + 8 : s.n;
-		i = span(s, i, end, class);
-		if (i < end || i == s.n)
-			return i;
+	switch (class) {
+	case H1_TOKEN: return token_end(s.p, 0, s.n);
+	case H1_VALUE: return h1_value_end(s.p, 0, s.n);
+	case H1_TARGET: return h1_target_end(s.p, 0, s.n);
 	}
+	while (i < s.n && (h1_class[(uint8_t)s.p[i]] & class))
+		i++;
+	return i;
 }
 
 bool h1_is_field(const struct field *f)
@@ -80,8 +79,17 @@ static int malformed(struct err *e, const char *what)
 
 int h1_next_line(struct str *rest, struct str *ret, struct err *e)
 {
-	ptrdiff_t lf = str_find(*rest, '\n');
+	const char *p = rest->p;
+	size_t n = rest->n, end = h1_value_end(p, 0, n);
+	ptrdiff_t lf;
 
+	/* As it nearly always is: nothing before the CRLF that a line may not hold. */
+	if (n - end >= 2 && p[end] == '\r' && p[end + 1] == '\n') {
+		*ret = (struct str){p, end};
+		*rest = (struct str){p + end + 2, n - end - 2};
+		return 0;
+	}
+	lf = str_find(*rest, '\n');
 	if (lf < 0)
 		return malformed(e, "the head ends in the middle of a line");
 	if (lf == 0 || rest->p[lf - 1] != '\r')
@@ -118,10 +126,12 @@ int h1_next_field(struct str *rest, struct field *ret, struct err *e)
 	struct str line = STR_NONE, value;
 	size_t n, bad;
 
+	if (rest->n >= 2 && rest->p[0] == '\r' && rest->p[1] == '\n') {
+		*rest = str_skip(*rest, 2);
+		return 0;
+	}
 	if (h1_next_line(rest, &line, e) < 0)
 		return -1;
-	if (line.n == 0)
-		return 0;
 	n = h1_span(line, H1_TOKEN);
 	if (n > LIMIT_FIELD_NAME_BYTES)
 		return err_reason(e, REASON_HEAD_TOO_LARGE, "a field name of more than %d bytes",

@@ -5,6 +5,8 @@
 #ifndef STILE_PROXY_HTTP_H1_TEXT_H
 #define STILE_PROXY_HTTP_H1_TEXT_H
 
+#include "logging/bytes16.h"
+#include "logging/limits.h"
 #include "proxy/http/field_kind.h"
 #include "proxy/http/message.h"
 
@@ -20,6 +22,32 @@ static inline bool h1_all(struct str s, unsigned class)
 {
 	return h1_span(s, class) == s.n;
 }
+
+/* Yes for what is no H1_VALUE, and for HTAB. */
+static ATTR_INLINE bytes16 h1_stops_value(bytes16 v)
+{
+	return (bytes16)(v < 0x20) | (bytes16)(v == 0x7f);
+}
+
+/* Yes for what a name nearly never holds: all but letters, digits, `-` and `_`. */
+static ATTR_INLINE bytes16 h1_stops_name(bytes16 v)
+{
+	return ~(bytes16_letter(v) | bytes16_range(v, '0', '9') | (bytes16)(v == '-') |
+		 (bytes16)(v == '_'));
+}
+
+/* Where the first byte from i on is that is no H1_VALUE; n: nowhere. */
+static inline size_t h1_value_end(const char *p, size_t i, size_t n)
+{
+	i = bytes16_find(p, i, n, h1_stops_value);
+	while (i < n && p[i] == '\t')
+		i = bytes16_find(p, i + 1, n, h1_stops_value);
+	return i;
+}
+
+/* The same of H1_TARGET. */
+size_t h1_target_end(const char *p, size_t i, size_t n);
+
 /* A name and a value that may be written as a line. */
 bool h1_is_field(const struct field *f);
 
@@ -29,6 +57,32 @@ int h1_next_line(struct str *rest, struct str *ret, struct err *e);
 /* Cuts the first field line off *rest. 1: it is in *ret; 0: it was the blank line at the end; -1:
  * malformed (RFC 9112 section 5, without any of the leave it gives). */
 int h1_next_field(struct str *rest, struct field *ret, struct err *e);
+/* The field line at `at` of a section as it nearly always is; `walk` is of the section and goes
+ * from stop to stop (h1_stops_value). Returns where the next line begins; 0: it is another line, or
+ * none, and what is right with it or wrong h1_next_field says. */
+static ATTR_INLINE size_t h1_common_field(struct bytes16_walk *walk, size_t at, struct field *ret)
+{
+	const char *p = walk->p;
+	size_t n = walk->n, colon = bytes16_find(p, at, n, h1_stops_name), start, end, cr;
+
+	if (colon == at || colon - at > LIMIT_FIELD_NAME_BYTES || colon == n || p[colon] != ':')
+		return 0;
+	start = colon + 1;
+	while (start < n && (p[start] == ' ' || p[start] == '\t'))
+		start++;
+	do
+		cr = bytes16_next(walk, h1_stops_value);
+	while (cr < n && p[cr] == '\t');
+	if (n - cr < 2 || p[cr] != '\r' || p[cr + 1] != '\n')
+		return 0;
+	(void)bytes16_next(walk, h1_stops_value); /* the LF */
+	end = cr;
+	while (end > start && (p[end - 1] == ' ' || p[end - 1] == '\t'))
+		end--;
+	*ret = (struct field){{p + at, colon - at}, {p + start, end - start}};
+	return cr + 2;
+}
+
 /* Cuts the next element off a comma-separated list, OWS trimmed, empty ones skipped (RFC 9110
  * section 5.6.1.2). False at the end. */
 bool h1_next_element(struct str *rest, struct str *ret);

@@ -10,9 +10,11 @@
 
 #define FIRST_CAP 16 /* most heads fit, so most messages allocate once */
 
+/* All but the bytes of a host's name, of which only the first `len` are ever looked at. */
 void request_init(struct request *r)
 {
-	*r = (struct request){0};
+	memset(r, 0, offsetof(struct request, url.host.text));
+	r->url.host.text[0] = '\0';
 }
 
 void request_clear(struct request *r)
@@ -40,20 +42,34 @@ void response_clear(struct response *r)
 	response_init(r);
 }
 
-int fields_add(struct fields *f, struct str name, struct str value)
+char *message_new_mem(struct fields *f, size_t bytes, char **ret_bytes)
 {
+	char *mem = malloc(FIRST_CAP * sizeof(*f->v) + bytes);
+
+	if (!mem)
+		return NULL;
+	*f = (struct fields){.v = (struct field *)(void *)mem, .cap = FIRST_CAP, .lent = true};
+	*ret_bytes = mem + FIRST_CAP * sizeof(*f->v);
+	return mem;
+}
+
+int fields_grow(struct fields *f)
+{
+	size_t cap = f->cap ? 2 * f->cap : FIRST_CAP;
+	struct field *v;
+
 	if (f->n >= LIMIT_HEAD_FIELDS)
 		return -1;
-	if (f->n == f->cap) {
-		size_t cap = f->cap ? 2 * f->cap : FIRST_CAP;
-		struct field *v = realloc(f->v, cap * sizeof(*v));
-
-		if (!v)
-			return -1;
-		f->v = v;
-		f->cap = cap;
-	}
-	f->v[f->n++] = (struct field){name, value};
+	if (cap > LIMIT_HEAD_FIELDS)
+		cap = LIMIT_HEAD_FIELDS;
+	v = realloc(f->lent ? NULL : f->v, cap * sizeof(*v));
+	if (!v)
+		return -1;
+	if (f->lent)
+		memcpy(v, f->v, f->n * sizeof(*v));
+	f->v = v;
+	f->cap = cap;
+	f->lent = false;
 	return 0;
 }
 
@@ -78,7 +94,8 @@ size_t fields_remove(struct fields *f, struct str name)
 
 void fields_clear(struct fields *f)
 {
-	free(f->v);
+	if (!f->lent)
+		free(f->v);
 	*f = (struct fields){0};
 }
 

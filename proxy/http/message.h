@@ -15,10 +15,11 @@ struct field {
 };
 
 struct fields {
-	/* owned */
+	/* owned, unless lent */
 	struct field *v; /* slices point into the message's mem, or are static */
 	/* plain */
 	size_t n, cap;
+	bool lent; /* v lies in the message's mem */
 };
 
 enum body_kind {
@@ -35,7 +36,6 @@ struct request {
 	char *mem;    /* the head's bytes; slices below point here */
 	char *joined; /* the same of a field that came in pieces */
 	struct fields fields;
-	struct url url; /* CONNECT: host and port alone */
 	/* plain */
 	enum http_version version;
 	enum target_form form;
@@ -56,6 +56,8 @@ struct request {
 	 * missing or stands there more than once: so often. */
 	struct str proxy_authorization;
 	unsigned n_proxy_authorization;
+	/* owned; last, as request_init leaves out the name at its end */
+	struct url url; /* CONNECT: host and port alone */
 };
 
 struct response {
@@ -81,8 +83,13 @@ void request_clear(struct request *r);
 void response_init(struct response *r);
 void response_clear(struct response *r);
 
+/* Memory for a message with room for `bytes` bytes, which *ret_bytes points to, and before them for
+ * as many fields as most heads have: f, which must be empty, begins with that. The message owns it
+ * as its mem. NULL when memory is out. */
+char *message_new_mem(struct fields *f, size_t bytes, char **ret_bytes) ATTR_NODISCARD;
+
 /* -1 when memory is out or LIMIT_HEAD_FIELDS is reached. */
-int fields_add(struct fields *f, struct str name, struct str value) ATTR_NODISCARD;
+static inline int fields_add(struct fields *f, struct str name, struct str value) ATTR_NODISCARD;
 /* The first of that name (ASCII case folded), or NULL. */
 const struct field *fields_get(const struct fields *f, struct str name);
 /* Removes all of that name; how many there were. */
@@ -96,6 +103,16 @@ bool request_has_odd_body(const struct request *r);
 /* Does it say that git asks? Two things are done otherwise for it, none of them a decision: the
  * form of our own answers, and which HTTP it is offered. */
 bool request_is_git(const struct request *r);
+
+/* For fields_add alone. */
+int fields_grow(struct fields *f) ATTR_NODISCARD;
+static inline int fields_add(struct fields *f, struct str name, struct str value)
+{
+	if (f->n == f->cap && fields_grow(f) < 0)
+		return -1;
+	f->v[f->n++] = (struct field){name, value};
+	return 0;
+}
 
 bool method_is_safe(struct str method);	      /* RFC 9110 section 9.2.1 */
 bool method_is_idempotent(struct str method); /* section 9.2.2 */
