@@ -71,6 +71,8 @@
 #define LIMIT_PATH_DECODES     4
 #define LIMIT_PATH_FORMS_BYTES (16 * LIMIT_TARGET_BYTES)
 #define LIMIT_PATH_SEGMENTS    512 /* of one of them */
+/* Other methods and targets that a request's fields may ask for: the rules are asked about each. */
+#define LIMIT_OVERRIDES 16
 
 /* TLS. */
 #define LIMIT_CLIENTHELLO_BYTES 16384

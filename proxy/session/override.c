@@ -52,6 +52,7 @@ struct check {
 	struct policy_decision *d;
 	struct err *e;
 	/* plain */
+	unsigned asked;
 	bool method, path; /* both together ask for a request that nobody was asked about */
 };
 
@@ -87,6 +88,9 @@ static int decide(struct check *c, const struct policy_request *as, const char *
 {
 	struct policy_decision d;
 
+	if (++c->asked > LIMIT_OVERRIDES)
+		return refuse(c, REASON_AMBIGUOUS_URL,
+			      "too many fields ask for another request:", value);
 	policy_decide(c->policy, as, &d);
 	if (d.allow)
 		return 0;

@@ -74,6 +74,18 @@ static const struct row {
 	const char *first, *fields;
 	enum reason want;
 } rows[] = {
+	/* more than anybody asks */
+	{POST, "X-HTTP-Method: GET,GET,GET,GET,GET,GET,GET,GET,GET,GET,GET,GET,GET,GET,GET,GET\r\n",
+	 REASON_NONE},
+	{POST,
+	 "X-HTTP-Method: GET,GET,GET,GET,GET,GET,GET,GET,GET,GET,GET,GET,GET,GET,GET,GET,GET\r\n",
+	 REASON_AMBIGUOUS_URL},
+	/* marks that CGI makes hyphens of, keys as PHP reads them, no word */
+	{GET, "X.HTTP.Method!Override: DELETE\r\n", REASON_NO_RULE},
+	{GET, "X-HTTP-Method: \"PUT\"\r\n", REASON_NO_RULE},
+	{GET "?+%20.method=DELETE", "", REASON_NO_RULE},
+	{GET "?_method%00x=DELETE", "", REASON_NO_RULE},
+	{GET "?x+_method=DELETE", "", REASON_NONE},
 	/* nothing is asked for */
 	{GET, "", REASON_NONE},
 	{GET, "X-Method: DELETE\r\nX-HTTP-Method-Overrides: DELETE\r\n", REASON_NONE},
