@@ -13,6 +13,10 @@
 /* Of a short function whose arguments are mostly literals, so that little of it is left. */
 #define ATTR_INLINE inline __attribute__((always_inline))
 
+/* Of a function that is rarely called and has much on its stack, which its caller shall not have.
+ */
+#define ATTR_NOINLINE __attribute__((noinline))
+
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 
 /* The object of which `ptr` is the member `member`. */

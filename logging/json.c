@@ -10,9 +10,8 @@
 
 #include <string.h>
 
+#include "logging/plain.h"
 #include "logging/utf8.h"
-
-#define CUT_MARK "[cut]"
 
 void json_init(struct json *j, struct strbuf *out)
 {
@@ -39,80 +38,6 @@ void json_close(struct json *j, char bracket)
 	j->need_comma = true;
 }
 
-#define EACH_BYTE(c) (0x0101010101010101U * (c))
-
-/* Not 0 if one of eight bytes may not stand in a JSON string as it is, or is not ASCII. In each
- * byte the top bit tells; (x - 1) & ~x has it where x is 0. */
-static inline uint64_t has_special(uint64_t v)
-{
-	uint64_t quote = v ^ EACH_BYTE('"'), backslash = v ^ EACH_BYTE('\\');
-	uint64_t del = v ^ EACH_BYTE(0x7f);
-	uint64_t found = v | ((v - EACH_BYTE(0x20)) & ~v);
-
-	found |= (quote - EACH_BYTE(1)) & ~quote;
-	found |= (backslash - EACH_BYTE(1)) & ~backslash;
-	found |= (del - EACH_BYTE(1)) & ~del;
-	return found & EACH_BYTE(0x80);
-}
-
-static uint64_t load32(const char *p)
-{
-	uint32_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return v;
-}
-
-static uint64_t load64(const char *p)
-{
-	uint64_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return v;
-}
-
-typedef signed char bytes16 __attribute__((vector_size(16)));
-typedef uint64_t words2 __attribute__((vector_size(16)));
-
-/* The same of sixteen. As a signed number what is not ASCII is below the space too. */
-static inline bool has_special16(words2 w)
-{
-	bytes16 v = (bytes16)w;
-	words2 bad = (words2)((v < 0x20) | (v == 0x7f) | (v == '"') | (v == '\\'));
-
-	return (bad[0] | bad[1]) != 0;
-}
-
-static words2 load128(const char *p)
-{
-	words2 v;
-
-	memcpy(&v, p, sizeof(v));
-	return v;
-}
-
-/* Whether all of s is ASCII that needs no escape. The last step overlaps the one before it instead
- * of going byte by byte: most strings of a record are short. */
-static bool is_plain(struct str s)
-{
-	size_t i = 0;
-
-	if (s.n >= 16) {
-		for (; i + 16 < s.n; i += 16)
-			if (has_special16(load128(s.p + i)))
-				return false;
-		return !has_special16(load128(s.p + s.n - 16));
-	}
-	if (s.n >= 8)
-		return !has_special16((words2){load64(s.p), load64(s.p + s.n - 8)});
-	if (s.n >= 4)
-		return !has_special(load32(s.p) | load32(s.p + s.n - 4) << 32);
-	for (; i < s.n; i++)
-		if (has_special(EACH_BYTE((unsigned char)s.p[i])))
-			return false;
-	return true;
-}
-
 /* Length of the run at the start of s that may stand in a JSON string as it is. */
 static size_t clean_run(struct str s)
 {
@@ -123,8 +48,8 @@ static size_t clean_run(struct str s)
 		uint32_t cp;
 		size_t n;
 
-		if (s.n - i >= 8 && !has_special(load64(s.p + i))) {
-			i += 8;
+		if (s.n - i >= 16 && !plain_any(plain_odd(plain_load128(s.p + i)))) {
+			i += 16;
 			continue;
 		}
 		if (c >= 0x20 && c < 0x7f && c != '"' && c != '\\') {
@@ -190,7 +115,7 @@ static bool put_plain(struct json *j, struct str s, char behind)
 	char *p;
 	size_t len = 0;
 
-	if (!is_plain(s))
+	if (!plain_is(s))
 		return false;
 	p = strbuf_room(j->out, s.n + 4);
 	if (!p)
@@ -220,12 +145,6 @@ void json_key(struct json *j, const char *key)
 		strbuf_addc(j->out, ':');
 	}
 	j->need_comma = false;
-}
-
-void json_key_slowly(struct json *j, struct str quoted)
-{
-	separate(j);
-	strbuf_add(j->out, quoted);
 }
 
 void json_members(struct json *j, struct str members)
@@ -262,7 +181,7 @@ void json_str_max(struct json *j, struct str s, size_t max)
 	strbuf_addc(j->out, '"');
 	if (s.n > max) {
 		put_text(j->out, str_head(s, cut_at(s, max)));
-		strbuf_add(j->out, STR(CUT_MARK));
+		strbuf_add(j->out, STR(JSON_CUT_MARK));
 	} else {
 		put_text(j->out, s);
 	}

@@ -11,6 +11,8 @@
 
 #include "logging/strbuf.h"
 
+#define JSON_CUT_MARK "[cut]" /* at the end of what was cut */
+
 struct json {
 	/* borrowed (the caller's) */
 	struct strbuf *out;
@@ -23,27 +25,6 @@ void json_open(struct json *j, char bracket);  /* '{' or '[' */
 void json_close(struct json *j, char bracket); /* '}' or ']' */
 void json_key(struct json *j, const char *key);
 void json_str(struct json *j, struct str s);
-/* A key that is a literal, given with its quotes and colon (JSON_KEY): nothing of it is looked at.
- */
-#define JSON_KEY(name) STR("\"" name "\":")
-void json_key_slowly(struct json *j, struct str quoted); /* for json_key_literal alone */
-
-static ATTR_INLINE void json_key_literal(struct json *j, struct str quoted)
-{
-	size_t comma = j->need_comma ? 1 : 0;
-	char *p = strbuf_room(j->out, quoted.n + 1);
-
-	if (!p) {
-		json_key_slowly(j, quoted);
-		return;
-	}
-	*p = ',';
-	memcpy(p + comma, quoted.p, quoted.n);
-	p[comma + quoted.n] = '\0';
-	j->out->len += comma + quoted.n;
-	j->need_comma = false;
-}
-
 /* Text that is JSON already: members of the object that is open, without a comma at either end. */
 void json_members(struct json *j, struct str members);
 /* At most max bytes of s; a longer one is cut on a character boundary and ends in "[cut]". */

@@ -152,6 +152,9 @@
 /* The audit log. */
 #define LIMIT_RECORD_BYTES    16384   /* one line; longer values are cut and marked */
 #define LIMIT_RECORD_VALUE    4096    /* one value within a record */
+#define LIMIT_RECORD_FRAME    1024    /* what a line may have besides its values */
+#define LIMIT_RECORD_QUICK    3072    /* all its values together, of one that is written at a go */
+#define LIMIT_RECORD_SAME     1024    /* what the end of a request repeats of its start */
 #define LIMIT_LOG_QUEUE_BYTES 8388608 /* waiting for the disk; beyond: log_unavailable */
 #define LIMIT_MS_LOG_RETRY    200
 

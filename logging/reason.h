@@ -8,6 +8,8 @@
 
 #include "logging/str.h"
 
+#define REASON_WORD_MAX 31 /* characters; record.c asks */
+
 /* X(NAME, word, status, rfc 9209 error type). Order is the order of the documentation. */
 #define REASON_TABLE(X)                                                                            \
 	/* the policy said no */                                                                   \

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "logging/limits.h"
 #include "logging/reason.h"
 #include "logging/str.h"
 #include "logging/strbuf.h"
@@ -36,6 +37,14 @@ enum record_event {
 
 struct record_ms { /* milliseconds as microseconds; RECORD_MS_NONE when it did not happen */
 	int64_t dns_us, connect_us, tls_us, first_byte_us, total_us;
+};
+
+/* The members from `id` to `credential_stripped`, and `upstream` and `via` behind them, as they
+ * stand in the first record of a request: the last one says them alike. */
+struct record_same {
+	size_t n;	   /* 0: nothing is kept, as it was too much */
+	size_t upstream_n; /* behind those n bytes */
+	char text[LIMIT_RECORD_SAME];
 };
 
 struct record {
@@ -65,20 +74,18 @@ struct record {
 	struct str tls_sni, tls_version, tls_alpn;
 	struct str upstream_tls_version, upstream_tls_alpn; /* in the same object */
 	bool ech;
-	struct str error;	 /* a reason word */
-	struct str error_detail; /* for people: what exactly failed */
-	struct str same;	 /* from record_format_same; empty: none */
+	struct str error;		/* a reason word */
+	struct str error_detail;	/* for people: what exactly failed */
+	const struct record_same *same; /* NULL: none */
+	bool same_upstream;		/* upstream and via are in it, too */
+	struct record_same *keep;	/* NULL: nobody asks */
 };
 
 /* Appends one line with its '\n' to out. The result is valid JSON whatever the slices hold, and at
  * most LIMIT_RECORD_BYTES long: longer values are cut and marked "[cut]". 0, or -1 when out had no
- * room (then out is as before). Keys come in the order of logging/README.md. */
+ * room (then out is as before). Keys come in the order of logging/README.md. What r->same has is
+ * taken from there, and those members of r are not looked at; r->keep is filled for that. */
 int record_format(const struct record *r, struct strbuf *out);
-
-/* The members from `id` to `credential_stripped` alone, which the start and the end of a request
- * have in common: formatted once, given back as `same` of the second record, whose own such members
- * are then not looked at (except for a line that is too long and must be cut). -1: out is empty. */
-int record_format_same(const struct record *r, struct strbuf *out);
 
 /* Writes query with the values of secret-looking keys as [redacted]: keys compare without case and
  * after percent-decoding (token, key, secret, password, sig, signature, credential, code, ... as a

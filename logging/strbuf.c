@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "logging/digits.h"
 #include "logging/utf8.h"
 
 #define FIRST_CAP 128
@@ -111,26 +112,66 @@ void strbuf_add_slowly(struct strbuf *b, struct str s)
 	b->data[b->len] = '\0';
 }
 
+const char digits_pairs[201] = "00010203040506070809101112131415161718192021222324252627282930"
+			       "31323334353637383940414243444546474849505152535455565758596061"
+			       "62636465666768697071727374757677787980818283848586878889909192"
+			       "93949596979899";
+
+/* n < 10000 as exactly four digits. */
+static void put_four(char *out, unsigned n)
+{
+	digits_put_pair(out, n / 100);
+	digits_put_pair(out + 2, n % 100);
+}
+
+static size_t put_upto_four(char *out, unsigned n)
+{
+	size_t head;
+
+	if (n < 100)
+		return digits_put(out, n);
+	head = digits_put(out, n / 100);
+	digits_put_pair(out + head, n % 100);
+	return head + 2;
+}
+
+/* n < 10^8. */
+static size_t put_upto_eight(char *out, unsigned n)
+{
+	size_t head;
+
+	if (n < 10000)
+		return put_upto_four(out, n);
+	head = put_upto_four(out, n / 10000);
+	put_four(out + head, n % 10000);
+	return head + 4;
+}
+
+size_t digits_put_long(char *out, uint64_t n)
+{
+	unsigned low;
+	size_t head;
+
+	if (n < 100000000)
+		return put_upto_eight(out, (unsigned)n);
+	head = digits_put(out, n / 100000000);
+	low = (unsigned)(n % 100000000);
+	put_four(out + head, low / 10000);
+	put_four(out + head + 4, low % 10000);
+	return head + 8;
+}
+
 void strbuf_addu(struct strbuf *b, unsigned long long n)
 {
-	static const char pairs[] = "00010203040506070809101112131415161718192021222324252627282930"
-				    "31323334353637383940414243444546474849505152535455565758596061"
-				    "62636465666768697071727374757677787980818283848586878889909192"
-				    "93949596979899";
-	char digits[20];
-	size_t at = sizeof(digits);
+	char digits[DIGITS_MAX];
+	char *p = strbuf_room(b, sizeof(digits));
 
-	for (; n >= 100; n /= 100) {
-		at -= 2;
-		memcpy(digits + at, pairs + n % 100 * 2, 2);
+	if (p) {
+		b->len += digits_put(p, n);
+		b->data[b->len] = '\0';
+		return;
 	}
-	if (n >= 10) {
-		at -= 2;
-		memcpy(digits + at, pairs + n * 2, 2);
-	} else {
-		digits[--at] = (char)('0' + n);
-	}
-	strbuf_add(b, str_from(digits + at, sizeof(digits) - at));
+	strbuf_add(b, str_from(digits, digits_put(digits, n)));
 }
 
 void strbuf_addf(struct strbuf *b, const char *fmt, ...)

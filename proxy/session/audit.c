@@ -15,15 +15,20 @@ void audit_init(struct record *r, struct audit_mem *m, enum record_event event)
 	strbuf_init_fixed(&m->rule_at, m->rule_at_mem, sizeof(m->rule_at_mem));
 }
 
+void audit_tls(struct record *r, const struct caller *c)
+{
+	r->tls_sni = c->tls_sni;
+	r->tls_version = c->tls_version;
+	r->tls_alpn = c->tls_alpn;
+}
+
 void audit_caller(struct record *r, const struct caller *c, const struct identity *id)
 {
 	r->client = c->client;
 	r->listener = str_from_c(c->entrance->name);
 	r->sandbox = id->sandbox;
 	r->http = c->http;
-	r->tls_sni = c->tls_sni;
-	r->tls_version = c->tls_version;
-	r->tls_alpn = c->tls_alpn;
+	audit_tls(r, c);
 	if (id->policy) {
 		r->policy = str_from_c(policy_name(id->policy));
 		r->policy_version = str_from_c(policy_version(id->policy));

@@ -17,6 +17,8 @@ struct audit_mem {
 
 void audit_init(struct record *r, struct audit_mem *m, enum record_event event);
 
+/* tls, of the client's side. */
+void audit_tls(struct record *r, const struct caller *c);
 /* listener, client, sandbox, policy, policy_version, http, tls. */
 void audit_caller(struct record *r, const struct caller *c, const struct identity *id);
 /* method, scheme, host, port, path, query: of a request that was read, or as far as it was. */

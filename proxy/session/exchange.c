@@ -106,15 +106,28 @@ static uint64_t record_start(struct exchange *x)
 {
 	struct record r;
 	struct audit_mem m;
-	uint64_t ticket;
 
 	fill(x, &r, &m, RECORD_REQUEST_START);
 	audit_decision(&r, true, REASON_NONE);
-	spare_text_lend(&x->worker->spare_texts, &x->same);
-	(void)record_format_same(&r, &x->same);
-	r.same = strbuf_str(&x->same);
-	ticket = worker_log(x->worker, &r, false);
-	return ticket;
+	r.keep = &x->same;
+	x->same_addr = x->addr;
+	x->same_via = x->via;
+	return worker_log(x->worker, &r, false);
+}
+
+/* What the start has said already is not put together again. */
+static void fill_end(struct exchange *x, struct record *r, struct audit_mem *m)
+{
+	if (x->same.n == 0) {
+		fill(x, r, m, RECORD_REQUEST_END);
+		return;
+	}
+	audit_init(r, m, RECORD_REQUEST_END);
+	r->same = &x->same;
+	audit_tls(r, x->caller);
+	r->same_upstream = ipaddr_eq(&x->addr, &x->same_addr) && x->via == x->same_via;
+	if (!r->same_upstream)
+		audit_upstream(r, m, &x->addr, x->request->url.port, x->via);
 }
 
 static uint64_t record_last(struct exchange *x)
@@ -122,7 +135,10 @@ static uint64_t record_last(struct exchange *x)
 	struct record r;
 	struct audit_mem m;
 
-	fill(x, &r, &m, x->recorded ? RECORD_REQUEST_END : RECORD_REQUEST_DENY);
+	if (x->recorded)
+		fill_end(x, &r, &m);
+	else
+		fill(x, &r, &m, RECORD_REQUEST_DENY);
 	r.status = x->status;
 	x->ms.dns_us = x->route.dns_us;
 	x->ms.connect_us = x->route.connect_us;
@@ -132,7 +148,6 @@ static uint64_t record_last(struct exchange *x)
 	r.has_ms = true;
 	if (x->recorded) {
 		audit_decision(&r, true, REASON_NONE);
-		r.same = strbuf_str(&x->same);
 		r.has_bytes = true;
 		r.bytes_out = x->bytes_out;
 		r.bytes_in = x->bytes_in;
@@ -168,7 +183,6 @@ static void free_exchange(void *obj)
 	injection_clear(&x->injection);
 	exchange_redact_free(x);
 	exchange_sign_end(x);
-	spare_text_return(&x->worker->spare_texts, &x->same);
 	exchange_forget_sent(x);
 	exchange_search_clear(x);
 	pool_key_unref(x->pool_key);
@@ -644,7 +658,6 @@ static struct exchange *make_memory(struct worker *w)
 		return NULL;
 	}
 	injection_init(&x->injection);
-	strbuf_init(&x->same, LIMIT_RECORD_BYTES);
 	strbuf_init(&x->sent, LIMIT_H2_RETRY_BODY);
 	return x;
 }
@@ -693,6 +706,7 @@ struct exchange *exchange_new(struct worker *w, struct downstream *d, struct cal
 	x->ms = (struct record_ms){RECORD_MS_NONE, RECORD_MS_NONE, RECORD_MS_NONE, RECORD_MS_NONE,
 				   RECORD_MS_NONE};
 	x->error = ERR_INIT;
+	x->same.n = 0;
 	record_new_id(x->id);
 	route_init(&x->route, w, x->snapshot, NULL, &r->url.host, r->url.port, x);
 	x->route.on_judged = on_judged;

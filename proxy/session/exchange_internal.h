@@ -23,7 +23,6 @@ struct exchange {
 	 * and what is as it was made (exchange.c: take_memory). */
 	struct timer timer;
 	struct injection injection;
-	struct strbuf same; /* what both records say alike */
 	struct strbuf sent; /* the body so far, while it may have to be sent again */
 	/* owned; zeroed from here on */
 	struct upstream *up;
@@ -83,6 +82,9 @@ struct exchange {
 	char id[RECORD_ID_LEN + 1];
 	char max_forwards[24];
 	char websocket_key[WEBSOCKET_KEY_MAX]; /* ours, of a WebSocket that came over HTTP/2 */
+	struct ipaddr same_addr;	       /* what its start says of the upstream */
+	const struct config_parent *same_via;
+	struct record_same same; /* what both records say alike */
 };
 
 /* exchange_decide.c */

@@ -5,6 +5,7 @@
  * - jansson reads it back as what went in, an invalid byte as the four characters \xNN; a value
  *   that was cut is a beginning of it and ends in [cut].
  * - A record is at most LIMIT_RECORD_BYTES, has its keys in the documented order and no null.
+ * - It is byte for byte what the reference of the unit tests makes, which goes piece by piece.
  * - Where the room is short nothing is written.
  */
 #include <jansson.h>
@@ -13,6 +14,7 @@
 #include "logging/limits.h"
 #include "logging/record.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/unit/logging/record_reference.h"
 
 /* s as a reader of the JSON is to see it. */
 static void add_expected(struct strbuf *out, struct str s)
@@ -219,7 +221,7 @@ static void check_record(struct record *r, json_t *o)
 static void check_format(struct str in, struct fuzz_random *rnd)
 {
 	struct record r = {0};
-	struct strbuf out, small;
+	struct strbuf out, want, small;
 	json_t *o;
 
 	fill(&r, in, rnd);
@@ -227,6 +229,14 @@ static void check_format(struct str in, struct fuzz_random *rnd)
 	strbuf_adds(&out, "before\n");
 	CHECK(record_format(&r, &out) == 0);
 	CHECK(out.len - 7 <= LIMIT_RECORD_BYTES && out.data[out.len - 1] == '\n');
+	r.time.tv_sec++; /* zero is now */
+	strbuf_init(&want, 1 << 20);
+	record_reference(&r, &want);
+	strbuf_reset(&out);
+	strbuf_adds(&out, "before\n");
+	CHECK(record_format(&r, &out) == 0);
+	CHECK(str_eq(strbuf_str(&want), str_skip(strbuf_str(&out), 7)));
+	strbuf_clear(&want);
 	o = load(str_from(out.data + 7, out.len - 8));
 	check_record(&r, o);
 	json_decref(o);

@@ -288,26 +288,74 @@ static void test_cut(void **state)
 	assert_non_null(strstr(out.data, "\"query\":\"key=[redacted]\""));
 }
 
-/* A line made with the part that was formatted before is the same line. */
+/* A line made with the part that was formatted before is the same line, and what has an escape in
+ * it is kept as well. */
 static void test_same_part(void **state)
 {
-	struct record r = full_record();
-	struct strbuf whole, same, again;
+	struct record r = full_record(), end;
+	struct record_same same;
+	struct strbuf whole;
 
 	(void)state;
-	r.time = (struct timespec){.tv_sec = 1700000000};
-	strbuf_init(&whole, 1 << 20);
-	strbuf_init(&same, 1 << 20);
-	strbuf_init(&again, 1 << 20);
-	assert_int_equal(record_format(&r, &whole), 0);
-	assert_int_equal(record_format_same(&r, &same), 0);
-	r.same = strbuf_str(&same);
-	r.id = r.host = STR("not looked at");
-	assert_int_equal(record_format(&r, &again), 0);
-	assert_string_equal(strbuf_cstr(&whole), strbuf_cstr(&again));
-	strbuf_clear(&whole);
-	strbuf_clear(&same);
-	strbuf_clear(&again);
+	for (int i = 0; i < 2; i++) {
+		strbuf_init(&whole, 1 << 20);
+		r.keep = NULL;
+		assert_int_equal(record_format(&r, &whole), 0);
+		r.keep = &same;
+		strbuf_reset(&out);
+		assert_int_equal(record_format(&r, &out), 0);
+		assert_string_equal(strbuf_cstr(&whole), strbuf_cstr(&out));
+		assert_true(same.n > 0 && same.upstream_n > 0);
+		end = r;
+		end.keep = NULL;
+		end.same = &same;
+		end.same_upstream = true;
+		end.id = end.host = end.upstream = STR("not looked at");
+		strbuf_reset(&out);
+		assert_int_equal(record_format(&end, &out), 0);
+		assert_string_equal(strbuf_cstr(&whole), strbuf_cstr(&out));
+		end.same_upstream = false;
+		strbuf_reset(&out);
+		assert_int_equal(record_format(&end, &out), 0);
+		assert_non_null(strstr(strbuf_cstr(&out), "\"upstream\":\"not looked at\""));
+		assert_null(strstr(strbuf_cstr(&out), "\"host\":\"not looked at\""));
+		strbuf_clear(&whole);
+		r.path = STR("/\"quoted\"\n");
+	}
+	/* Not what was too long, or would have been cut. */
+	r.path = str_from(same.text, sizeof(same.text));
+	strbuf_reset(&out);
+	assert_int_equal(record_format(&r, &out), 0);
+	assert_int_equal(same.n, 0);
+}
+
+/* What was kept stands beside whatever has to be cut. */
+static void test_same_part_of_a_long_line(void **state)
+{
+	static char junk[20000];
+	struct record r = full_record();
+	struct record_same same;
+	json_t *back;
+
+	(void)state;
+	memset(junk, 0x01, sizeof(junk));
+	r.rule = str_from(junk, 100);
+	r.keep = &same;
+	strbuf_reset(&out);
+	assert_int_equal(record_format(&r, &out), 0);
+	assert_true(same.n > 6 * 100);
+	r.keep = NULL;
+	r.same = &same;
+	r.via = r.error = r.error_detail = r.tls_sni = r.tls_alpn = r.tls_version =
+		r.upstream_tls_version = r.upstream_tls_alpn = str_from(junk, sizeof(junk));
+	strbuf_reset(&out);
+	assert_int_equal(record_format(&r, &out), 0);
+	assert_true(out.len <= LIMIT_RECORD_BYTES);
+	back = json_loads(out.data, JSON_ALLOW_NUL, NULL);
+	assert_non_null(back);
+	assert_int_equal(json_object_size(back), 31);
+	assert_int_equal(json_string_length(json_object_get(back, "rule")), 100);
+	json_decref(back);
 }
 
 static void test_no_room(void **state)
@@ -416,11 +464,17 @@ static void test_speed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_whole_line),  cmocka_unit_test(test_same_part),
-		cmocka_unit_test(test_readme_keys), cmocka_unit_test(test_absent),
-		cmocka_unit_test(test_time),	    cmocka_unit_test(test_bound),
-		cmocka_unit_test(test_cut),	    cmocka_unit_test(test_no_room),
-		cmocka_unit_test(test_events),	    cmocka_unit_test(test_ids),
+		cmocka_unit_test(test_whole_line),
+		cmocka_unit_test(test_same_part),
+		cmocka_unit_test(test_same_part_of_a_long_line),
+		cmocka_unit_test(test_readme_keys),
+		cmocka_unit_test(test_absent),
+		cmocka_unit_test(test_time),
+		cmocka_unit_test(test_bound),
+		cmocka_unit_test(test_cut),
+		cmocka_unit_test(test_no_room),
+		cmocka_unit_test(test_events),
+		cmocka_unit_test(test_ids),
 		cmocka_unit_test(test_speed),
 	};
 

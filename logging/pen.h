@@ -1,0 +1,86 @@
+/*
+ * JSON into memory that its caller has proven to be enough: no piece is checked for room, and a
+ * string is looked at while it is copied. Whether all of them could stand as they are is asked
+ * once, at the end; if not, what was written is worth nothing, and json.h says it all again.
+ * record_quick.c calls it.
+ */
+#ifndef STILE_LOGGING_PEN_H
+#define STILE_LOGGING_PEN_H
+
+#include "logging/digits.h"
+#include "logging/plain.h"
+
+struct pen {
+	/* borrowed (the caller's) */
+	char *at;	  /* where the next byte goes */
+	plain_words *odd; /* of all strings so far; apart, so that `at` may live in a register */
+};
+
+static ATTR_INLINE void pen_char(struct pen *w, char c)
+{
+	*w->at++ = c;
+}
+
+/* Of the program's own words, which are not looked at: a literal costs a move or two. */
+static ATTR_INLINE void pen_literal(struct pen *w, struct str s)
+{
+	memcpy(w->at, s.p, s.n);
+	w->at += s.n;
+}
+
+static ATTR_INLINE void pen_number(struct pen *w, uint64_t n)
+{
+	w->at += digits_put(w->at, n);
+}
+
+/* Fewer than sixteen bytes. */
+static ATTR_INLINE void pen_put_short(char *out, struct str s, plain_words *odd)
+{
+	plain_words v = plain_load_short(s);
+
+	*odd |= plain_odd(v);
+	if (s.n >= 8) {
+		uint64_t first = v[0], last = v[1];
+
+		memcpy(out, &first, sizeof(first));
+		memcpy(out + s.n - sizeof(last), &last, sizeof(last));
+	} else if (s.n >= 4) {
+		uint32_t first = (uint32_t)v[0], last = (uint32_t)(v[0] >> 32);
+
+		memcpy(out, &first, sizeof(first));
+		memcpy(out + s.n - sizeof(last), &last, sizeof(last));
+	} else if (s.n > 0) {
+		out[0] = s.p[0];
+		out[s.n / 2] = s.p[s.n / 2];
+		out[s.n - 1] = s.p[s.n - 1];
+	}
+}
+
+/* s to out, where nothing beyond s.n bytes is read or written: the last step overlaps the one
+ * before it. *odd is no longer 0 when something of s has an escape to get. */
+static inline void pen_put(char *out, struct str s, plain_words *odd)
+{
+	plain_words all = *odd, v;
+
+	if (s.n < 16) {
+		pen_put_short(out, s, odd);
+		return;
+	}
+	for (size_t i = 0; i + 16 < s.n; i += 16) {
+		v = plain_load128(s.p + i);
+		memcpy(out + i, &v, sizeof(v));
+		all |= plain_odd(v);
+	}
+	v = plain_load128(s.p + s.n - 16);
+	memcpy(out + s.n - 16, &v, sizeof(v));
+	*odd = all | plain_odd(v);
+}
+
+/* A string's bytes, without quotes. */
+static ATTR_INLINE void pen_text(struct pen *w, struct str s)
+{
+	pen_put(w->at, s, w->odd);
+	w->at += s.n;
+}
+
+#endif
