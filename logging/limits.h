@@ -155,6 +155,7 @@
 #define LIMIT_RECORD_FRAME    1024    /* what a line may have besides its values */
 #define LIMIT_RECORD_QUICK    3072    /* all its values together, of one that is written at a go */
 #define LIMIT_RECORD_SAME     1024    /* what the end of a request repeats of its start */
+#define LIMIT_RECORD_RULE     512     /* what is kept of a rule, as it stands in a line */
 #define LIMIT_LOG_QUEUE_BYTES 8388608 /* waiting for the disk; beyond: log_unavailable */
 #define LIMIT_MS_LOG_RETRY    200
 

@@ -43,6 +43,13 @@ static const size_t values[] = {
 	offsetof(struct record, error_detail),
 };
 
+static struct str *value_at(struct record *r, size_t i)
+{
+	return (struct str *)(void *)((char *)r + values[i]);
+}
+
+#define VALUES_SAME 15 /* the first ones, which record_same stands for */
+
 /* All that a line is besides its values, at its longest. */
 #define LONGEST_FRAME                                                                              \
 	"{\"time\":\"0000-00-00T00:00:00.000000Z\",\"event\":\"policy.reject\",\"id\":\"\","       \
@@ -68,8 +75,13 @@ _Static_assert(LIMIT_RECORD_FRAME + LIMIT_RECORD_QUICK <= LIMIT_RECORD_BYTES &&
 		       LIMIT_RECORD_QUICK <= LIMIT_RECORD_VALUE,
 	       "of what is written quickly nothing has to be cut");
 _Static_assert(LIMIT_RECORD_SAME < LIMIT_RECORD_QUICK, "it is one of the texts");
-_Static_assert(LIMIT_RECORD_FRAME + (6 * 96 + sizeof(JSON_CUT_MARK)) * ARRAY_LEN(values) <=
-		       LIMIT_RECORD_BYTES - LIMIT_RECORD_SAME,
+/* With six characters for a byte at worst; and what was formatted before is no longer than the
+ * values in whose place it stands. */
+#define SHORTEST (6 * 96)
+_Static_assert(LIMIT_RECORD_FRAME + (SHORTEST + sizeof(JSON_CUT_MARK)) * ARRAY_LEN(values) <=
+			       LIMIT_RECORD_BYTES &&
+		       LIMIT_RECORD_SAME <= SHORTEST * VALUES_SAME &&
+		       LIMIT_RECORD_RULE <= SHORTEST * 4,
 	       "the last of value_caps fits always");
 
 struct event_word {
@@ -218,10 +230,14 @@ static ATTR_INLINE void put_decision(struct pen *w, const struct record *r)
 		pen_literal(w, STR(",\"decision\":\"deny\""));
 	if (r->reason != REASON_NONE)
 		put_text(w, KEY("reason"), str_from_c(reason_word(r->reason)));
-	put_value(w, KEY("rule"), r->rule);
-	put_value(w, KEY("rule_at"), r->rule_at);
-	put_value(w, KEY("policy"), r->policy);
-	put_value(w, KEY("policy_version"), r->policy_version);
+	if (r->rule_members.n > 0) {
+		pen_literal(w, r->rule_members);
+	} else {
+		put_value(w, KEY("rule"), r->rule);
+		put_value(w, KEY("rule_at"), r->rule_at);
+		put_value(w, KEY("policy"), r->policy);
+		put_value(w, KEY("policy_version"), r->policy_version);
+	}
 	put_value(w, KEY("credential"), r->credential);
 	if (r->credential_stripped)
 		pen_literal(w, STR(",\"credential_stripped\":true"));
@@ -299,12 +315,10 @@ static ATTR_INLINE void put_outcome(struct pen *w, const struct record *r)
 	put_value(w, KEY("error_detail"), r->error_detail);
 }
 
-static ATTR_INLINE void put_same(struct pen *w, const struct record *r)
+/* Of what was said before. */
+static ATTR_INLINE size_t same_len(const struct record *r)
 {
-	size_t n = r->same->n + (r->same_upstream ? r->same->upstream_n : 0);
-
-	memcpy(w->at, r->same->text, n);
-	w->at += n;
+	return r->same ? r->same->n + (r->same_upstream ? r->same->upstream_n : 0) : 0;
 }
 
 /* The groups are only for the reader of this file: together they are the order of the README. query
@@ -322,7 +336,7 @@ static ATTR_INLINE char *put_line(char *at, const struct record *r, struct str q
 	pen_char(&w, '"');
 	m->from = w.at;
 	if (r->same) {
-		put_same(&w, r);
+		pen_literal(&w, str_from(r->same->text, same_len(r)));
 	} else {
 		put_request(&w, r, query);
 		put_decision(&w, r);
@@ -355,7 +369,7 @@ static void keep_same(struct record_same *s, const struct marks *m)
 
 static ATTR_INLINE size_t values_len(const struct record *r)
 {
-	size_t n = r->same ? sizeof(r->same->text) : 0;
+	size_t n = same_len(r) + r->rule_members.n;
 
 #pragma GCC unroll 32
 	for (size_t i = 0; i < ARRAY_LEN(values); i++)
@@ -392,6 +406,17 @@ static bool format_quickly(const struct record *r, struct str query, struct strb
 
 /* ---- slowly: whatever is in it ---- */
 
+/* Makes absent what is not looked at. */
+static void leave_out(struct record *r)
+{
+	for (size_t i = 0; r->same && i < VALUES_SAME; i++)
+		*value_at(r, i) = STR_NONE;
+	if (r->same_upstream)
+		r->upstream = r->via = STR_NONE;
+	if (r->rule_members.n > 0)
+		r->rule = r->rule_at = r->policy = r->policy_version = STR_NONE;
+}
+
 /* s as it may stand in a line, cut to cap bytes, into text. False: no room is left there. */
 static bool prepare(struct strbuf *text, struct str *s, size_t cap)
 {
@@ -418,10 +443,11 @@ static size_t format_capped(const struct record *r, struct str query, size_t cap
 	plain_words odd = {0}; /* not asked: all that needs an escape has it */
 	size_t n;
 
-	strbuf_init_fixed(&text, mem, sizeof(mem) - (r->same ? sizeof(r->same->text) : 0));
+	strbuf_init_fixed(&text, mem, sizeof(mem) - same_len(r) - r->rule_members.n);
 	ready.query = query;
+	leave_out(&ready);
 	for (size_t i = 0; i < ARRAY_LEN(values); i++)
-		if (!prepare(&text, (struct str *)(void *)((char *)&ready + values[i]), cap))
+		if (!prepare(&text, value_at(&ready, i), cap))
 			return 0;
 	n = (size_t)(put_line(line, &ready, ready.query, &odd, m) - line);
 	return n <= LIMIT_RECORD_BYTES ? n : 0;
@@ -473,4 +499,23 @@ int record_format(const struct record *r, struct strbuf *out)
 	if (r->query.n > 0 && !r->same)
 		return format_with_query(r, out);
 	return format(r, STR_NONE, out);
+}
+
+size_t record_format_rule(const struct record *r, char text[LIMIT_RECORD_RULE])
+{
+	char mem[LIMIT_RECORD_RULE + 1];
+	struct strbuf out;
+	struct json j;
+
+	strbuf_init_fixed(&out, mem, sizeof(mem));
+	json_init(&j, &out);
+	j.need_comma = true;
+	json_kv_opt(&j, "rule", r->rule);
+	json_kv_opt(&j, "rule_at", r->rule_at);
+	json_kv_opt(&j, "policy", r->policy);
+	json_kv_opt(&j, "policy_version", r->policy_version);
+	if (out.overflowed)
+		return 0;
+	memcpy(text, mem, out.len);
+	return out.len;
 }

@@ -76,6 +76,7 @@ struct record {
 	bool ech;
 	struct str error;		/* a reason word */
 	struct str error_detail;	/* for people: what exactly failed */
+	struct str rule_members;	/* from record_format_rule; empty: none */
 	const struct record_same *same; /* NULL: none */
 	bool same_upstream;		/* upstream and via are in it, too */
 	struct record_same *keep;	/* NULL: nobody asks */
@@ -83,9 +84,14 @@ struct record {
 
 /* Appends one line with its '\n' to out. The result is valid JSON whatever the slices hold, and at
  * most LIMIT_RECORD_BYTES long: longer values are cut and marked "[cut]". 0, or -1 when out had no
- * room (then out is as before). Keys come in the order of logging/README.md. What r->same has is
- * taken from there, and those members of r are not looked at; r->keep is filled for that. */
+ * room (then out is as before). Keys come in the order of logging/README.md. What r->same or
+ * r->rule_members has is taken from there, and those members of r are not looked at; r->keep is
+ * filled for that. */
 int record_format(const struct record *r, struct strbuf *out);
+
+/* The members `rule` to `policy_version` alone, which many requests have in common. How long they
+ * are; 0: longer than LIMIT_RECORD_RULE, or there is none. */
+size_t record_format_rule(const struct record *r, char text[LIMIT_RECORD_RULE]);
 
 /* Writes query with the values of secret-looking keys as [redacted]: keys compare without case and
  * after percent-decoding (token, key, secret, password, sig, signature, credential, code, ... as a

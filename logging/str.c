@@ -26,11 +26,6 @@ bool str_same_nocase(const char *a, const char *b, size_t n)
 	return same16(bytes16_load(a + n - 16), bytes16_load(b + n - 16));
 }
 
-bool str_ends(struct str s, struct str suffix)
-{
-	return s.n >= suffix.n && str_eq(str_skip(s, s.n - suffix.n), suffix);
-}
-
 int str_cmp(struct str a, struct str b)
 {
 	size_t n = a.n < b.n ? a.n : b.n;
@@ -93,20 +88,22 @@ static uint64_t mix(uint64_t h, uint64_t v)
 	return h ^ h >> 32;
 }
 
-/* Eight bytes at a time; the shift brings down the high bits, which a product mixes best. */
+/* Eight bytes at a time, some of them twice at the end; the shift brings down the high bits, which
+ * a product mixes best. */
 uint64_t str_hash(uint64_t seed, struct str s)
 {
-	uint64_t h = seed ^ s.n * 0x9e3779b97f4a7c15U, v;
-	size_t i = 0;
+	uint64_t h = seed ^ s.n * 0x9e3779b97f4a7c15U, v = 0;
 
-	for (; s.n - i >= sizeof(v); i += sizeof(v)) {
+	if (s.n < sizeof(v)) {
+		for (size_t i = 0; i < s.n; i++)
+			v = v << 8 | (unsigned char)s.p[i];
+		return mix(h, v);
+	}
+	for (size_t i = 0; i + sizeof(v) < s.n; i += sizeof(v)) {
 		memcpy(&v, s.p + i, sizeof(v));
 		h = mix(h, v);
 	}
-	if (i == s.n)
-		return h;
-	v = 0;
-	memcpy(&v, s.p + i, s.n - i);
+	memcpy(&v, s.p + s.n - sizeof(v), sizeof(v));
 	return mix(h, v);
 }
 

@@ -75,7 +75,12 @@ static inline bool str_starts(struct str s, struct str prefix)
 {
 	return s.n >= prefix.n && str_eq(str_head(s, prefix.n), prefix);
 }
-bool str_ends(struct str s, struct str suffix);
+
+static inline bool str_ends(struct str s, struct str suffix)
+{
+	return s.n >= suffix.n && str_eq(str_skip(s, s.n - suffix.n), suffix);
+}
+
 /* memcmp order, the shorter first. */
 int str_cmp(struct str a, struct str b);
 

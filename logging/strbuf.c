@@ -15,12 +15,6 @@
 
 #define FIRST_CAP 128
 
-void strbuf_init(struct strbuf *b, size_t max)
-{
-	/* One less than all there is, so that max + 1 (the terminator) does not wrap. */
-	*b = (struct strbuf){.max = max < SIZE_MAX / 2 ? max : SIZE_MAX / 2};
-}
-
 void strbuf_init_fixed(struct strbuf *b, char *mem, size_t size)
 {
 	/* With cap == max + 1 there is never a reason to grow. */
@@ -28,17 +22,17 @@ void strbuf_init_fixed(struct strbuf *b, char *mem, size_t size)
 	mem[0] = '\0';
 }
 
-void strbuf_clear(struct strbuf *b)
+void strbuf_free_memory(struct strbuf *b)
 {
 	free(b->data);
-	strbuf_init(b, b->max);
+	b->data = NULL;
+	b->cap = 0;
 }
 
-void strbuf_wipe(struct strbuf *b)
+void strbuf_wipe_memory(struct strbuf *b)
 {
-	if (b->data)
-		explicit_bzero(b->data, b->cap);
-	strbuf_clear(b);
+	explicit_bzero(b->data, b->cap);
+	strbuf_free_memory(b);
 }
 
 void strbuf_reset(struct strbuf *b)
@@ -147,10 +141,35 @@ static size_t put_upto_eight(char *out, unsigned n)
 	return head + 4;
 }
 
+/* 100 <= n < 100000: a port, a status. */
+static ATTR_INLINE size_t put_three_to_five(char *out, unsigned n)
+{
+	unsigned high = n / 100, low = n % 100, top;
+
+	if (high < 10) {
+		*out = (char)('0' + high);
+		digits_put_pair(out + 1, low);
+		return 3;
+	}
+	if (high < 100) {
+		digits_put_pair(out, high);
+		digits_put_pair(out + 2, low);
+		return 4;
+	}
+	top = high / 100;
+	*out = (char)('0' + top);
+	digits_put_pair(out + 1, high - 100 * top);
+	digits_put_pair(out + 3, low);
+	return 5;
+}
+
 size_t digits_put_long(char *out, uint64_t n)
 {
 	unsigned low;
 	size_t head;
+
+	if (n < 100000)
+		return put_three_to_five(out, (unsigned)n);
 
 	if (n < 100000000)
 		return put_upto_eight(out, (unsigned)n);
@@ -161,17 +180,23 @@ size_t digits_put_long(char *out, uint64_t n)
 	return head + 8;
 }
 
-void strbuf_addu(struct strbuf *b, unsigned long long n)
+static ATTR_NOINLINE void addu_slowly(struct strbuf *b, uint64_t n)
 {
 	char digits[DIGITS_MAX];
-	char *p = strbuf_room(b, sizeof(digits));
 
-	if (p) {
-		b->len += digits_put(p, n);
-		b->data[b->len] = '\0';
+	strbuf_add(b, str_from(digits, digits_put(digits, n)));
+}
+
+void strbuf_addu(struct strbuf *b, unsigned long long n)
+{
+	char *p = strbuf_room(b, DIGITS_MAX);
+
+	if (!p) {
+		addu_slowly(b, n);
 		return;
 	}
-	strbuf_add(b, str_from(digits, digits_put(digits, n)));
+	b->len += digits_put(p, n);
+	b->data[b->len] = '\0';
 }
 
 void strbuf_addf(struct strbuf *b, const char *fmt, ...)
@@ -220,11 +245,6 @@ void strbuf_add_printable(struct strbuf *b, struct str s)
 		s = str_skip(s, utf8_escape_one(s, one, &n));
 		strbuf_add(b, str_from(one, n));
 	}
-}
-
-struct str strbuf_str(const struct strbuf *b)
-{
-	return str_from(b->data, b->len);
 }
 
 const char *strbuf_cstr(const struct strbuf *b)

@@ -24,12 +24,36 @@ struct strbuf {
 	bool overflowed; /* a byte was dropped: bound reached or memory out */
 };
 
-void strbuf_init(struct strbuf *b, size_t max);
+static inline void strbuf_init(struct strbuf *b, size_t max)
+{
+	/* One less than all there is, so that max + 1 (the terminator) does not wrap. */
+	*b = (struct strbuf){.max = max < SIZE_MAX / 2 ? max : SIZE_MAX / 2};
+}
+
 /* Over memory of the caller's (size > 0) that never grows: up to size - 1 bytes. It must not be
  * cleared, wiped or taken. */
 void strbuf_init_fixed(struct strbuf *b, char *mem, size_t size);
-void strbuf_clear(struct strbuf *b); /* frees; the buffer may be used again with the same max */
-void strbuf_wipe(struct strbuf *b);  /* strbuf_clear after OPENSSL_cleanse-like wiping */
+void strbuf_free_memory(struct strbuf *b); /* for strbuf_clear alone */
+void strbuf_wipe_memory(struct strbuf *b); /* for strbuf_wipe alone */
+
+/* Frees; the buffer may be used again with the same max. */
+static inline void strbuf_clear(struct strbuf *b)
+{
+	if (b->data)
+		strbuf_free_memory(b);
+	b->len = 0;
+	b->overflowed = false;
+}
+
+/* strbuf_clear after OPENSSL_cleanse-like wiping. */
+static inline void strbuf_wipe(struct strbuf *b)
+{
+	if (b->data)
+		strbuf_wipe_memory(b);
+	b->len = 0;
+	b->overflowed = false;
+}
+
 void strbuf_reset(struct strbuf *b); /* empties, keeps the memory */
 
 /* Room for n more bytes, for a caller that writes them itself and then adds them to len and sets
@@ -81,7 +105,11 @@ void strbuf_vaddf(struct strbuf *b, const char *fmt, va_list ap);
  * separators as \xNN or \uNNNN, so that nothing reaches a terminal that could move its cursor. */
 void strbuf_add_printable(struct strbuf *b, struct str s);
 
-struct str strbuf_str(const struct strbuf *b);
+static inline struct str strbuf_str(const struct strbuf *b)
+{
+	return str_from(b->data, b->len);
+}
+
 const char *strbuf_cstr(const struct strbuf *b); /* "" when empty; valid until the next change */
 /* Hands the memory over: the caller frees the result. NULL if nothing was ever added or on
  * overflow. The buffer is empty afterwards. */

@@ -3,7 +3,50 @@
  */
 #include "proxy/session/audit.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+/* Each has its one place; what comes there next takes it. */
+#define RULES_KEPT     16
+#define UPSTREAMS_KEPT 16
+
+/* The snapshot is the worker's as long as they are here: no other rule can have the address. */
+struct rule_text {
+	/* borrowed: compared alone */
+	const struct policy *policy;
+	const struct rule *rule;
+	/* plain */
+	size_t n; /* 0: it is none, or too long */
+	char text[LIMIT_RECORD_RULE];
+};
+
+struct upstream_text {
+	struct ipaddr addr;
+	uint16_t port;
+	size_t n;
+	char text[IPADDR_TEXT_MAX + sizeof("[]:65535")];
+};
+
+struct audit_texts {
+	struct rule_text rules[RULES_KEPT];
+	struct upstream_text upstreams[UPSTREAMS_KEPT];
+};
+
+struct audit_texts *audit_texts_new(void)
+{
+	return calloc(1, sizeof(struct audit_texts));
+}
+
+void audit_texts_free(struct audit_texts *t)
+{
+	free(t);
+}
+
+void audit_texts_forget(struct audit_texts *t)
+{
+	for (size_t i = 0; i < RULES_KEPT; i++)
+		t->rules[i].rule = NULL;
+}
 
 void audit_init(struct record *r, struct audit_mem *m, enum record_event event)
 {
@@ -11,7 +54,6 @@ void audit_init(struct record *r, struct audit_mem *m, enum record_event event)
 	r->event = event;
 	r->ms = (struct record_ms){RECORD_MS_NONE, RECORD_MS_NONE, RECORD_MS_NONE, RECORD_MS_NONE,
 				   RECORD_MS_NONE};
-	m->upstream[0] = '\0';
 	strbuf_init_fixed(&m->rule_at, m->rule_at_mem, sizeof(m->rule_at_mem));
 }
 
@@ -29,10 +71,14 @@ void audit_caller(struct record *r, const struct caller *c, const struct identit
 	r->sandbox = id->sandbox;
 	r->http = c->http;
 	audit_tls(r, c);
-	if (id->policy) {
-		r->policy = str_from_c(policy_name(id->policy));
-		r->policy_version = str_from_c(policy_version(id->policy));
-	}
+}
+
+void audit_policy(struct record *r, const struct policy *p)
+{
+	if (!p)
+		return;
+	r->policy = str_from_c(policy_name(p));
+	r->policy_version = str_from_c(policy_version(p));
 }
 
 /* Of a target or a host that could not be read: what stands behind the last `@` of its authority.
@@ -94,6 +140,11 @@ void audit_target(struct record *r, enum scheme scheme, const struct host *host,
 	r->port = port;
 }
 
+static struct str credential_of(const struct rule *rule)
+{
+	return rule->effect == RULE_ALLOW ? str_from_c(rule->credential) : STR_NONE;
+}
+
 void audit_rule(struct record *r, struct audit_mem *m, const struct rule *rule)
 {
 	if (!rule)
@@ -101,26 +152,59 @@ void audit_rule(struct record *r, struct audit_mem *m, const struct rule *rule)
 	r->rule = str_from_c(rule->name);
 	rule_add_at(rule, &m->rule_at);
 	r->rule_at = strbuf_str(&m->rule_at);
-	r->credential = rule->effect == RULE_ALLOW ? str_from_c(rule->credential) : STR_NONE;
+	r->credential = credential_of(rule);
 }
 
-void audit_upstream(struct record *r, struct audit_mem *m, const struct ipaddr *a, uint16_t port,
-		    const struct config_parent *via)
+void audit_decided(struct record *r, struct audit_mem *m, struct audit_texts *t,
+		   const struct policy *p, const struct rule *rule)
+{
+	struct rule_text *kept = t && rule ? &t->rules[rule->order % RULES_KEPT] : NULL;
+	bool is_known = kept && kept->rule == rule && kept->policy == p && kept->n > 0;
+
+	if (is_known) {
+		r->credential = credential_of(rule);
+	} else {
+		audit_policy(r, p);
+		audit_rule(r, m, rule);
+	}
+	if (kept && !is_known) {
+		kept->rule = rule;
+		kept->policy = p;
+		kept->n = record_format_rule(r, kept->text);
+	}
+	if (kept)
+		r->rule_members = str_from(kept->text, kept->n);
+}
+
+static void put_upstream(struct upstream_text *kept, const struct ipaddr *a, uint16_t port)
 {
 	char text[IPADDR_TEXT_MAX];
 	struct strbuf b;
 
-	r->via = str_from_c(via ? via->text : NULL);
-
-	if (a->family == 0)
-		return;
 	ipaddr_format(a, text);
-	strbuf_init_fixed(&b, m->upstream, sizeof(m->upstream));
+	strbuf_init_fixed(&b, kept->text, sizeof(kept->text));
 	strbuf_adds(&b, a->family == 6 ? "[" : "");
 	strbuf_adds(&b, text);
 	strbuf_adds(&b, a->family == 6 ? "]:" : ":");
 	strbuf_addu(&b, port);
-	r->upstream = strbuf_str(&b);
+	kept->addr = *a;
+	kept->port = port;
+	kept->n = b.len;
+}
+
+void audit_upstream(struct record *r, struct audit_texts *t, const struct ipaddr *a, uint16_t port,
+		    const struct config_parent *via)
+{
+	struct upstream_text *kept;
+
+	r->via = str_from_c(via ? via->text : NULL);
+	if (a->family == 0)
+		return;
+	kept = &t->upstreams[(a->b[a->family == 4 ? 3 : 15] ^ port) % UPSTREAMS_KEPT];
+	/* All bytes of it, the unused ones too: then no call is needed. */
+	if (kept->port != port || memcmp(&kept->addr, a, sizeof(*a)) != 0)
+		put_upstream(kept, a, port);
+	r->upstream = str_from(kept->text, kept->n);
 }
 
 void audit_decision(struct record *r, bool allow, enum reason reason)

@@ -111,6 +111,7 @@ static uint64_t record_refused(struct client *c, enum record_event event, const 
 	audit_init(&r, &m, event);
 	r.id = str_from(id, RECORD_ID_LEN);
 	audit_caller(&r, &c->caller, &who);
+	audit_policy(&r, who.policy);
 	if (event == RECORD_TUNNEL_DENY) {
 		audit_target(&r, scheme, &c->connect->host, c->connect->port);
 		audit_rule(&r, &m, c->connect->may.deny);
@@ -862,6 +863,7 @@ void client_refuse(struct worker_listener *wl, int fd, const struct listener_pee
 	audit_init(&r, &m, transparent ? RECORD_TUNNEL_DENY : RECORD_REQUEST_DENY);
 	r.id = reply.id;
 	audit_caller(&r, &caller, &who);
+	audit_policy(&r, who.policy);
 	if (transparent) {
 		(void)transparent_target(wl->entrance, fd, &host, &port);
 		audit_target(&r, SCHEME_NONE, &host, port);

@@ -94,8 +94,9 @@ static void fill(struct exchange *x, struct record *r, struct audit_mem *m, enum
 	audit_request(r, x->request);
 	if (x->request->websocket)
 		r->scheme = str_from_c(scheme_word(exchange_question(x).scheme));
-	audit_rule(r, m, x->rule);
-	audit_upstream(r, m, &x->addr, x->request->url.port, x->via);
+	audit_decided(r, m, x->snapshot == x->worker->snapshot ? x->worker->record_texts : NULL,
+		      x->identity.policy, x->rule);
+	audit_upstream(r, x->worker->record_texts, &x->addr, x->request->url.port, x->via);
 	/* One that the client did not ask for by its placeholder goes nowhere. */
 	if (x->unasked)
 		r->credential = STR_NONE;
@@ -125,9 +126,10 @@ static void fill_end(struct exchange *x, struct record *r, struct audit_mem *m)
 	audit_init(r, m, RECORD_REQUEST_END);
 	r->same = &x->same;
 	audit_tls(r, x->caller);
-	r->same_upstream = ipaddr_eq(&x->addr, &x->same_addr) && x->via == x->same_via;
+	r->same_upstream =
+		memcmp(&x->addr, &x->same_addr, sizeof(x->addr)) == 0 && x->via == x->same_via;
 	if (!r->same_upstream)
-		audit_upstream(r, m, &x->addr, x->request->url.port, x->via);
+		audit_upstream(r, x->worker->record_texts, &x->addr, x->request->url.port, x->via);
 }
 
 static uint64_t record_last(struct exchange *x)

@@ -78,8 +78,9 @@ static void fill(struct tunnel *t, struct record *r, struct audit_mem *m, enum r
 	r->id = str_from(t->id, RECORD_ID_LEN);
 	audit_caller(r, t->caller, &t->identity);
 	audit_target(r, t->scheme, &t->host, t->port);
+	audit_policy(r, t->identity.policy);
 	audit_rule(r, m, t->rule);
-	audit_upstream(r, m, &t->addr, t->port, t->via);
+	audit_upstream(r, t->worker->record_texts, &t->addr, t->port, t->via);
 	r->tls_sni = str_from_c(t->sni);
 	r->ech = t->ech;
 }

@@ -13,6 +13,7 @@
 
 #include "logging/log.h"
 #include "proxy/credentials/sigv4.h"
+#include "proxy/session/audit.h"
 #include "proxy/session/client.h"
 #include "proxy/session/client_token.h"
 #include "proxy/session/own_listener.h"
@@ -218,6 +219,9 @@ static int make_parts(struct worker *w, const struct worker_options *o, struct e
 	    timer_init(&w->token_timer, w->loop, sweep, w) < 0 ||
 	    timer_init(&w->drain_timer, w->loop, on_drain_timer, w) < 0)
 		return err_set(e, "out of memory");
+	w->record_texts = audit_texts_new();
+	if (!w->record_texts)
+		return err_set(e, "out of memory");
 	if (log_port_new(o->writer, &w->log, e) < 0 || own_addrs_new(&w->own_addrs, e) < 0 ||
 	    pool_new(w->loop, LIMIT_POOL_IDLE, LIMIT_POOL_IDLE_PER_ORIGIN, LIMIT_MS_POOL_IDLE,
 		     &w->pool, e) < 0 ||
@@ -285,6 +289,7 @@ void worker_free(struct worker *w)
 		event_free(w->log_event);
 	}
 	log_port_free(w->log);
+	audit_texts_free(w->record_texts);
 	own_addrs_free(w->own_addrs);
 	sigv4_free(w->sigv4);
 	loop_free(w->loop);
@@ -423,6 +428,7 @@ static void take_up(void *arg)
 	change_resolver(w, s->config);
 	snapshot_unref(w->snapshot);
 	w->snapshot = s;
+	audit_texts_forget(w->record_texts);
 	/* Kept connections were judged under rules that may be gone. */
 	pool_close_all(w->pool);
 	upstream_h2_retire_all(w);

@@ -105,6 +105,7 @@ struct worker {
 	struct desk *desk;
 	struct own_addrs *own_addrs;
 	struct log_port *log;
+	struct audit_texts *record_texts;
 	struct sigv4 *sigv4;	   /* NULL until a request is signed */
 	struct snapshot *snapshot; /* counted */
 	struct snapshot *next;	   /* counted; atomic: to be taken up */

@@ -289,6 +289,21 @@ static void check_end(const struct record *start, const struct record_same *same
 	check_line(&brief);
 }
 
+/* What is kept of a rule stands in the line as it would without. */
+static void check_rule(struct record r)
+{
+	char text[LIMIT_RECORD_RULE];
+	size_t n = record_format_rule(&r, text);
+
+	if (n == 0)
+		return;
+	r.rule_members = str_from(text, n);
+	r.rule = r.rule_at = r.policy = r.policy_version = STR("not looked at");
+	/* Of a line that must be cut what was kept is not. */
+	if (!strstr(strbuf_cstr(&want), JSON_CUT_MARK))
+		check_line(&r);
+}
+
 static void test_beside_reference(void **state)
 {
 	size_t kept = 0, not_kept = 0;
@@ -300,6 +315,7 @@ static void test_beside_reference(void **state)
 
 		record_reference(&r, &want);
 		check_line(&r);
+		check_rule(r);
 		r.keep = &same;
 		check_line(&r);
 		if (same.n > 0) {

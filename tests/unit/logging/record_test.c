@@ -405,6 +405,31 @@ static void *make_ids(void *arg)
 	return NULL;
 }
 
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* The first half is the time in milliseconds. */
+static void test_id_time(void **state)
+{
+	char id[RECORD_ID_LEN + 1];
+
+	(void)state;
+	for (int i = 0; i < 1000; i++) {
+		static const char digits[] = "0123456789abcdefghjkmnpqrstvwxyz";
+		uint64_t before = now_ms(), ms = 0;
+
+		record_new_id(id);
+		for (size_t k = 0; k < 10; k++)
+			ms = ms << 5 | (uint64_t)(strchr(digits, id[k]) - digits);
+		assert_true(before <= ms && ms <= now_ms());
+	}
+}
+
 static int compare_ids(const void *a, const void *b)
 {
 	return strcmp(a, b);
@@ -475,6 +500,7 @@ int main(void)
 		cmocka_unit_test(test_no_room),
 		cmocka_unit_test(test_events),
 		cmocka_unit_test(test_ids),
+		cmocka_unit_test(test_id_time),
 		cmocka_unit_test(test_speed),
 	};
 
