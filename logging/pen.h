@@ -33,27 +33,31 @@ static ATTR_INLINE void pen_number(struct pen *w, uint64_t n)
 	w->at += digits_put(w->at, n);
 }
 
-/* Fewer than sixteen bytes. */
+/* Fewer than sixteen bytes: those that a length needs are loaded once, to be stored and judged. */
 static ATTR_INLINE void pen_put_short(char *out, struct str s, plain_words *odd)
 {
-	plain_words v = plain_load_short(s);
+	plain_words v = {PLAIN_EACH(' '), PLAIN_EACH(' ')};
 
-	*odd |= plain_odd(v);
 	if (s.n >= 8) {
-		uint64_t first = v[0], last = v[1];
-
-		memcpy(out, &first, sizeof(first));
-		memcpy(out + s.n - sizeof(last), &last, sizeof(last));
+		v = (plain_words){plain_load64(s.p), plain_load64(s.p + s.n - 8)};
+		memcpy(out, (char *)&v, 8);
+		memcpy(out + s.n - 8, (char *)&v + 8, 8);
 	} else if (s.n >= 4) {
-		uint32_t first = (uint32_t)v[0], last = (uint32_t)(v[0] >> 32);
+		uint32_t first = plain_load32(s.p), last = plain_load32(s.p + s.n - 4);
 
 		memcpy(out, &first, sizeof(first));
 		memcpy(out + s.n - sizeof(last), &last, sizeof(last));
+		v[0] = first | (uint64_t)last << 32;
 	} else if (s.n > 0) {
-		out[0] = s.p[0];
-		out[s.n / 2] = s.p[s.n / 2];
-		out[s.n - 1] = s.p[s.n - 1];
+		unsigned char first = (unsigned char)s.p[0], last = (unsigned char)s.p[s.n - 1];
+		unsigned char middle = (unsigned char)s.p[s.n / 2];
+
+		out[0] = (char)first;
+		out[s.n / 2] = (char)middle;
+		out[s.n - 1] = (char)last;
+		v[0] = PLAIN_EACH(' ') << 24 | (uint64_t)last << 16 | (uint64_t)middle << 8 | first;
 	}
+	*odd |= plain_odd(v);
 }
 
 /* s to out, where nothing beyond s.n bytes is read or written: the last step overlaps the one

@@ -19,7 +19,7 @@ typedef uint64_t plain_words __attribute__((vector_size(16)));
 
 #define PLAIN_EACH(c) (0x0101010101010101U * (c))
 
-static ATTR_INLINE uint64_t plain_load32(const char *p)
+static ATTR_INLINE uint32_t plain_load32(const char *p)
 {
 	uint32_t v;
 
@@ -67,7 +67,7 @@ static ATTR_INLINE plain_words plain_load_short(struct str s)
 	if (s.n >= 8)
 		return (plain_words){plain_load64(s.p), plain_load64(s.p + s.n - 8)};
 	if (s.n >= 4)
-		few = plain_load32(s.p) | plain_load32(s.p + s.n - 4) << 32;
+		few = plain_load32(s.p) | (uint64_t)plain_load32(s.p + s.n - 4) << 32;
 	else if (s.n > 0)
 		memcpy(&few, (char[]){s.p[0], s.p[s.n / 2], s.p[s.n - 1]}, 3);
 	return (plain_words){few, PLAIN_EACH(' ')};

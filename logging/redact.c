@@ -16,51 +16,83 @@
 		lit, sizeof(lit) - 1                                                               \
 	}
 
-/* One of the key's words, or the key without its separators, equal to one of these. */
-static const struct str secret_words[] = {
-	W("accesskey"),	    W("apikey"),    W("assertion"),    W("auth"),    W("authenticator"),
-	W("authorization"), W("bearer"),    W("code"),	       W("cookie"),  W("credential"),
-	W("cred"),	    W("pin"),	    W("sas"),	       W("samlart"), W("ticket"),
-	W("credentials"),   W("creds"),	    W("csrf"),	       W("hmac"),    W("jwt"),
-	W("key"),	    W("keys"),	    W("mfa"),	       W("oauth"),   W("otp"),
-	W("pass"),	    W("passcode"),  W("passphrase"),   W("passwd"),  W("password"),
-	W("passwords"),	    W("pwd"),	    W("samlresponse"), W("secret"),  W("secrets"),
-	W("session"),	    W("sessionid"), W("sessid"),       W("sid"),     W("sig"),
-	W("signature"),	    W("token"),	    W("tokens"),       W("totp"),    W("xsrf"),
+struct words {
+	const struct str *words;
+	size_t n;
 };
 
-/* The key without its separators ends in one of these: securitytoken, awsaccesskey, phpsessid. */
-static const struct str secret_ends[] = {
-	W("appkey"),   W("accountkey"), W("licensekey"), W("accesskey"),   W("apikey"),
-	W("authcode"), W("authkey"),	W("credential"), W("credentials"), W("passphrase"),
-	W("passwd"),   W("password"),	W("privatekey"), W("secret"),	   W("secretkey"),
-	W("sessid"),   W("sessionid"),	W("sessionkey"), W("signature"),   W("signingkey"),
-	W("token"),
+#define WORDS(list)                                                                                \
+	{                                                                                          \
+		list, ARRAY_LEN(list)                                                              \
+	}
+
+/* One of the key's words, or the key without its separators, equal to one of these: by their first
+ * letter, the shortest first. */
+static const struct str words_a[] = {W("auth"),	     W("apikey"),	 W("accesskey"),
+				     W("assertion"), W("authenticator"), W("authorization")};
+static const struct str words_b[] = {W("bearer")};
+static const struct str words_c[] = {W("code"),	  W("cred"),	   W("csrf"),	    W("creds"),
+				     W("cookie"), W("credential"), W("credentials")};
+static const struct str words_h[] = {W("hmac")};
+static const struct str words_j[] = {W("jwt")};
+static const struct str words_k[] = {W("key"), W("keys")};
+static const struct str words_m[] = {W("mfa")};
+static const struct str words_o[] = {W("otp"), W("oauth")};
+static const struct str words_p[] = {W("pin"),	    W("pwd"),	   W("pass"),	   W("passwd"),
+				     W("passcode"), W("password"), W("passwords"), W("passphrase")};
+static const struct str words_s[] = {W("sas"),	     W("sid"),	     W("sig"),	       W("secret"),
+				     W("sessid"),    W("samlart"),   W("secrets"),     W("session"),
+				     W("sessionid"), W("signature"), W("samlresponse")};
+static const struct str words_t[] = {W("totp"), W("token"), W("ticket"), W("tokens")};
+static const struct str words_x[] = {W("xsrf")};
+
+static const struct words secret_words[26] = {
+	['a' - 'a'] = WORDS(words_a), ['b' - 'a'] = WORDS(words_b), ['c' - 'a'] = WORDS(words_c),
+	['h' - 'a'] = WORDS(words_h), ['j' - 'a'] = WORDS(words_j), ['k' - 'a'] = WORDS(words_k),
+	['m' - 'a'] = WORDS(words_m), ['o' - 'a'] = WORDS(words_o), ['p' - 'a'] = WORDS(words_p),
+	['s' - 'a'] = WORDS(words_s), ['t' - 'a'] = WORDS(words_t), ['x' - 'a'] = WORDS(words_x),
+};
+
+/* The key without its separators ends in one of these (securitytoken, awsaccesskey, phpsessid): by
+ * their last letter. */
+static const struct str ends_d[] = {W("passwd"), W("password"), W("sessid"), W("sessionid")};
+static const struct str ends_e[] = {W("authcode"), W("passphrase"), W("signature")};
+static const struct str ends_l[] = {W("credential")};
+static const struct str ends_n[] = {W("token")};
+static const struct str ends_s[] = {W("credentials")};
+static const struct str ends_t[] = {W("secret")};
+static const struct str ends_y[] = {W("accesskey"),  W("accountkey"), W("apikey"),
+				    W("appkey"),     W("authkey"),    W("licensekey"),
+				    W("privatekey"), W("secretkey"),  W("sessionkey"),
+				    W("signingkey")};
+
+static const struct words secret_ends[26] = {
+	['d' - 'a'] = WORDS(ends_d), ['e' - 'a'] = WORDS(ends_e), ['l' - 'a'] = WORDS(ends_l),
+	['n' - 'a'] = WORDS(ends_n), ['s' - 'a'] = WORDS(ends_s), ['t' - 'a'] = WORDS(ends_t),
+	['y' - 'a'] = WORDS(ends_y),
 };
 
 #undef W
+#undef WORDS
 
 /* Both want lower case and at least one letter. */
 static bool is_secret_word(struct str s)
 {
-	for (size_t i = 0; i < ARRAY_LEN(secret_words); i++) {
-		struct str word = secret_words[i];
+	const struct words *list = &secret_words[s.p[0] - 'a'];
 
-		if (word.n == s.n && word.p[0] == s.p[0] && memcmp(word.p, s.p, s.n) == 0)
+	for (size_t i = 0; i < list->n && list->words[i].n <= s.n; i++)
+		if (list->words[i].n == s.n && memcmp(list->words[i].p, s.p, s.n) == 0)
 			return true;
-	}
 	return false;
 }
 
 static bool has_secret_end(struct str s)
 {
-	for (size_t i = 0; i < ARRAY_LEN(secret_ends); i++) {
-		struct str end = secret_ends[i];
+	const struct words *list = &secret_ends[s.p[s.n - 1] - 'a'];
 
-		if (s.n >= end.n && s.p[s.n - 1] == end.p[end.n - 1] &&
-		    memcmp(s.p + s.n - end.n, end.p, end.n) == 0)
+	for (size_t i = 0; i < list->n; i++)
+		if (str_ends(s, list->words[i]))
 			return true;
-	}
 	return false;
 }
 
@@ -92,40 +124,6 @@ static size_t decode(char *key, size_t n)
 	return len;
 }
 
-static bool is_upper(char c)
-{
-	return c >= 'A' && c <= 'Z';
-}
-
-static bool is_lower(char c)
-{
-	return c >= 'a' && c <= 'z';
-}
-
-/* Whether a word ends between key[i - 1] and key[i], both letters: userKey, APIKey. */
-static bool is_camel_edge(struct str key, size_t i)
-{
-	if (is_lower(key.p[i - 1]) && is_upper(key.p[i]))
-		return true;
-	return is_upper(key.p[i - 1]) && is_upper(key.p[i]) && i + 1 < key.n &&
-	       is_lower(key.p[i + 1]);
-}
-
-/* The next word at *at: a run of letters without a camel edge. Anything else separates. */
-static struct str next_word(struct str key, size_t *at)
-{
-	size_t from, i = *at;
-
-	while (i < key.n && !is_upper(key.p[i]) && !is_lower(key.p[i]))
-		i++;
-	from = i;
-	while (i < key.n && (is_upper(key.p[i]) || is_lower(key.p[i])) &&
-	       (i == from || !is_camel_edge(key, i)))
-		i++;
-	*at = i;
-	return str_from(key.p + from, i - from);
-}
-
 /* Decodes until nothing changes, because some servers decode again what a gateway has decoded.
  * False when it takes more rounds than an honest client needs. */
 static bool decode_fully(char *key, size_t *len)
@@ -143,32 +141,85 @@ static bool decode_fully(char *key, size_t *len)
 	return false;
 }
 
-static bool is_secret_key(struct str raw)
+/* What each byte is, in a key and in a query. */
+enum {
+	QUESTION = 1 << 0,
+	HASH = 1 << 1,
+	AMPERSAND = 1 << 2,
+	SEMICOLON = 1 << 3,
+	COLON = 1 << 4,
+	AT = 1 << 5,
+	SLASH = 1 << 6,
+	EQUALS = 1 << 7,
+	MARKS = (1 << 8) - 1,
+	PERCENT = 1 << 8,
+	LOWER = 1 << 9,
+	UPPER = 1 << 10,
+};
+
+#define THREE(from, is) [from] = is, [from + 1] = is, [from + 2] = is
+#define LETTERS(from, is)                                                                          \
+	THREE(from, is), THREE(from + 3, is), THREE(from + 6, is), THREE(from + 9, is),            \
+		THREE(from + 12, is), THREE(from + 15, is), THREE(from + 18, is),                  \
+		THREE(from + 21, is), [from + 24] = is, [from + 25] = is
+
+static const unsigned short kinds[256] = {
+	['?'] = QUESTION, ['#'] = HASH,	       ['&'] = AMPERSAND,   [';'] = SEMICOLON,
+	[':'] = COLON,	  ['@'] = AT,	       ['/'] = SLASH,	    ['='] = EQUALS,
+	['%'] = PERCENT,  LETTERS('a', LOWER), LETTERS('A', UPPER),
+};
+
+#undef LETTERS
+#undef THREE
+
+static ATTR_INLINE unsigned kind_of(char c)
 {
-	char key[KEY_MAX], joined[KEY_MAX];
-	size_t len = raw.n, joined_len = 0, at = 0;
-	struct str word;
+	return kinds[(unsigned char)c];
+}
+
+/* Whether a word ends between key[i - 1] and key[i], an upper-case letter: userKey, APIKey. */
+static bool is_camel_edge(struct str key, size_t i)
+{
+	return kind_of(key.p[i - 1]) == LOWER || (i + 1 < key.n && kind_of(key.p[i + 1]) == LOWER);
+}
+
+/* A word is a run of letters without a camel edge; anything else separates. */
+static bool has_secret_word(struct str key)
+{
+	char joined[KEY_MAX]; /* its words in lower case */
+	size_t len = 0, from = 0;
+
+	for (size_t i = 0; i < key.n; i++) {
+		unsigned kind = kind_of(key.p[i]);
+		bool ends = kind == UPPER ? len > from && is_camel_edge(key, i) : kind != LOWER;
+
+		if (ends && len > from && is_secret_word(str_from(joined + from, len - from)))
+			return true;
+		if (ends)
+			from = len;
+		if (kind & (LOWER | UPPER))
+			joined[len++] = (char)(key.p[i] | 0x20);
+	}
+	if (len > from && is_secret_word(str_from(joined + from, len - from)))
+		return true;
+	return len > 0 && ((from > 0 && is_secret_word(str_from(joined, len))) ||
+			   has_secret_end(str_from(joined, len)));
+}
+
+/* kinds_in: of all its bytes, and maybe others. */
+static bool is_secret_key(struct str raw, unsigned kinds_in)
+{
+	char key[KEY_MAX];
+	size_t len = raw.n;
 
 	if (raw.n == 0)
 		return false;
 	if (raw.n > KEY_MAX)
 		return true;
+	if (!(kinds_in & PERCENT))
+		return has_secret_word(raw);
 	memcpy(key, raw.p, len);
-	if (!decode_fully(key, &len))
-		return true;
-	while ((word = next_word(str_from(key, len), &at)).n) {
-		char *lower = joined + joined_len;
-
-		for (size_t i = 0; i < word.n; i++)
-			lower[i] = (char)(word.p[i] | 0x20);
-		if (is_secret_word(str_from(lower, word.n)))
-			return true;
-		joined_len += word.n;
-	}
-	word = str_from(joined, joined_len);
-	if (word.n == 0)
-		return false;
-	return is_secret_word(word) || has_secret_end(word);
+	return !decode_fully(key, &len) || has_secret_word(str_from(key, len));
 }
 
 /* ---- URLs within a value ---- */
@@ -191,11 +242,15 @@ static char decoded_at(struct str s, size_t i, size_t *ret_n)
 
 /* From `from` on, the first of `marks` in any spelling: where it stands, and what and how long it
  * is. Its end and '\0' if there is none. */
-static size_t find_mark(struct str s, size_t from, const char *marks, char *ret_c, size_t *ret_n)
+static size_t find_mark(struct str s, size_t from, unsigned marks, char *ret_c, size_t *ret_n)
 {
 	while (from < s.n) {
+		if (!(kind_of(s.p[from]) & (marks | PERCENT))) {
+			from++;
+			continue;
+		}
 		*ret_c = decoded_at(s, from, ret_n);
-		if (*ret_c && strchr(marks, *ret_c))
+		if (kind_of(*ret_c) & marks)
 			return from;
 		from += *ret_n;
 	}
@@ -217,9 +272,11 @@ static bool find_user(struct str s, size_t at, size_t *ret_from, size_t *ret_to)
 		at += n;
 	}
 	*ret_from = at;
-	*ret_to = find_mark(s, at, "@/?#&", &c, &n);
+	*ret_to = find_mark(s, at, AT | SLASH | QUESTION | HASH | AMPERSAND, &c, &n);
 	return c == '@';
 }
+
+#define IN_QUERY (QUESTION | HASH | AMPERSAND | SEMICOLON)
 
 /* Writes a value that may be or hold a URL. Says whether what was taken out reached its end. */
 static bool put_value(struct str v, struct strbuf *out)
@@ -229,7 +286,7 @@ static bool put_value(struct str v, struct strbuf *out)
 	char c;
 
 	for (;;) {
-		at = find_mark(v, at, in_query ? "?#&;" : "?#:", &c, &n) + n;
+		at = find_mark(v, at, in_query ? IN_QUERY : QUESTION | HASH | COLON, &c, &n) + n;
 		if (!c)
 			break;
 		if (c == ':') {
@@ -239,11 +296,12 @@ static bool put_value(struct str v, struct strbuf *out)
 			size_t key = at;
 
 			in_query = true;
-			at = find_mark(v, key, "=?#&;", &c, &n);
-			if (c != '=' || !is_secret_key(str_head(str_skip(v, key), at - key)))
+			at = find_mark(v, key, EQUALS | IN_QUERY, &c, &n);
+			if (c != '=' ||
+			    !is_secret_key(str_head(str_skip(v, key), at - key), PERCENT))
 				continue;
 			from = at + n;
-			to = find_mark(v, from, "#&;", &c, &n);
+			to = find_mark(v, from, HASH | AMPERSAND | SEMICOLON, &c, &n);
 		}
 		strbuf_add(out, str_head(str_skip(v, done), from - done));
 		strbuf_add(out, STR("[redacted]"));
@@ -255,39 +313,69 @@ static bool put_value(struct str v, struct strbuf *out)
 	return false;
 }
 
-/* Writes one pair; says whether its value was taken out. An empty value is marked too: with a ';'
- * behind it, it need not be empty to the server. */
-static bool put_pair(struct str pair, struct strbuf *out)
-{
-	ptrdiff_t eq = str_find(pair, '=');
+/* ---- pairs ---- */
 
-	if (eq < 0 || !is_secret_key(str_head(pair, (size_t)eq)))
-		return put_value(pair, out);
-	strbuf_add(out, str_head(pair, (size_t)eq + 1));
-	strbuf_add(out, STR("[redacted]"));
-	return true;
+struct pair {
+	size_t end;	/* where it ends in the query */
+	size_t key_end; /* at its `=`; `end` if there is none */
+	unsigned kinds; /* of its bytes */
+};
+
+static ATTR_INLINE struct pair pair_at(struct str query, size_t at)
+{
+	struct pair p = {.key_end = SIZE_MAX};
+
+	for (; at < query.n; at++) {
+		unsigned kind = kind_of(query.p[at]);
+
+		if (kind & (AMPERSAND | SEMICOLON))
+			break;
+		if (kind & EQUALS && p.key_end == SIZE_MAX)
+			p.key_end = at;
+		p.kinds |= kind;
+	}
+	p.end = at;
+	if (p.key_end == SIZE_MAX)
+		p.key_end = at;
+	return p;
 }
 
+/* What lies between two places of s. */
+static struct str between(struct str s, size_t from, size_t to)
+{
+	return str_head(str_skip(s, from), to - from);
+}
+
+/* What has nothing to be taken out is copied in runs as long as may be. The value of a secret key
+ * is marked even when it is empty: with a ';' behind it, it need not be empty to the server. */
 void record_redact_query(struct str query, struct strbuf *out)
 {
+	size_t copied = 0, at = 0; /* up to where, and where the pair begins */
 	bool was_secret = false;
-	char sep = '\0';
 
-	while ((query.n || sep) && !out->overflowed) {
-		size_t n = 0;
-		struct str pair;
+	for (;;) {
+		struct pair p = pair_at(query, at);
 
-		while (n < query.n && query.p[n] != '&' && query.p[n] != ';')
-			n++;
-		pair = str_head(query, n);
 		/* To a server that splits at '&' only, a bare piece behind a ';' is still a part of
 		 * the secret before it. */
-		if (sep != ';' || !was_secret || str_find(pair, '=') >= 0) {
-			if (sep)
-				strbuf_addc(out, sep);
-			was_secret = put_pair(pair, out);
+		if (was_secret && !(p.kinds & EQUALS) && query.p[at - 1] == ';') {
+			copied = p.end;
+		} else if (p.kinds & EQUALS &&
+			   is_secret_key(between(query, at, p.key_end), p.kinds)) {
+			strbuf_add(out, between(query, copied, p.key_end + 1));
+			strbuf_add(out, STR("[redacted]"));
+			copied = p.end;
+			was_secret = true;
+		} else if (p.kinds & (QUESTION | HASH | COLON | PERCENT)) {
+			strbuf_add(out, between(query, copied, at));
+			was_secret = put_value(between(query, at, p.end), out);
+			copied = p.end;
+		} else {
+			was_secret = false;
 		}
-		sep = n < query.n ? query.p[n] : '\0';
-		query = str_skip(query, n + 1);
+		if (p.end == query.n || out->overflowed)
+			break;
+		at = p.end + 1;
 	}
+	strbuf_add(out, str_skip(query, copied));
 }

@@ -4,11 +4,13 @@
  * percent-encoded.
  * - A query without a secret key is not changed.
  * - What is redacted once is not changed by a second time; nothing is added but the mark.
+ * - It is byte for byte what the reference of the unit tests makes of it.
  * - The value of a secret key is gone, however the key is spelt and whatever stands around it.
  */
 #include "logging/limits.h"
 #include "logging/record.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/unit/logging/redact_reference.h"
 
 #define SECRET "S3cr3t"
 #define BOUND  (1u << 20)
@@ -156,6 +158,18 @@ static void check_secret(struct str in, struct fuzz_random *r)
 	strbuf_clear(&out);
 }
 
+static void check_reference(struct str in)
+{
+	struct strbuf got, want;
+
+	redact(in, &got);
+	strbuf_init(&want, BOUND);
+	redact_reference(in, &want);
+	CHECK(str_eq(strbuf_str(&got), strbuf_str(&want)));
+	strbuf_clear(&got);
+	strbuf_clear(&want);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct fuzz_random r = fuzz_random(data, size);
@@ -165,6 +179,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size > 4096 || memmem(data, size, SECRET, sizeof(SECRET) - 1))
 		return 0;
 	check_plain(in);
+	check_reference(in);
 	check_secret(in, &r);
 	redact(STR("page=2&q=a+b%20c&limit=10;name=x&=&&color"), &harmless);
 	CHECK(str_eq(strbuf_str(&harmless), STR("page=2&q=a+b%20c&limit=10;name=x&=&&color")));

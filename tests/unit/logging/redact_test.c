@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "logging/record.h"
+#include "redact_reference.h"
 
 #define CANARY "CANARY"
 
@@ -202,12 +203,147 @@ static void test_full_output(void **state)
 	assert_string_equal(mem, "abc=1&key=[reda");
 }
 
+/* ---- beside the reference ---- */
+
+static unsigned picked = 1;
+
+static unsigned pick(unsigned below)
+{
+	picked = picked * 1664525 + 1013904223;
+	return (picked >> 8) % below;
+}
+
+/* A query out of pieces that mean something to one who takes secrets out, and of those that do not,
+ * at the end of its memory. */
+static struct str some_query(void)
+{
+	static const char *const pieces[] = {
+		"&",
+		"&",
+		"&",
+		"=",
+		"=",
+		"=",
+		";",
+		";",
+		"?",
+		"#",
+		":",
+		"@",
+		"/",
+		"//",
+		"://",
+		"%",
+		"%3D",
+		"%3d",
+		"%26",
+		"%3B",
+		"%253F",
+		"%40",
+		"%2F",
+		"%252F",
+		"%3a",
+		"%6b",
+		"%00",
+		"%25",
+		"%2525",
+		"key",
+		"Key",
+		"KEY",
+		"token",
+		"Token",
+		"apiKey",
+		"api",
+		"sessid",
+		"phpsessid",
+		"secret",
+		"AWSAccessKey",
+		"code",
+		"pass",
+		"a",
+		"b",
+		"Z",
+		"_",
+		"-",
+		".",
+		"[",
+		"]",
+		"1",
+		"http",
+		"https://u:p@h/?x=1",
+		"keys",
+		"per_page",
+		"ref",
+		"x-amz-signature",
+		"",
+	};
+	static char text[4096];
+	unsigned n = pick(4) ? pick(12) : pick(60);
+	size_t len = 0;
+	char *p;
+
+	for (unsigned i = 0; i < n; i++) {
+		const char *piece = pieces[pick(ARRAY_LEN(pieces))];
+		size_t m = strlen(piece);
+
+		memcpy(text + len, piece, m);
+		len += m;
+		if (pick(20) == 0)
+			text[len++] = (char)pick(256);
+	}
+	/* A key that is as long as one is read, or longer. */
+	if (pick(200) == 0) {
+		size_t m = 250 + pick(10);
+
+		memset(text + len, 'k', m);
+		text[len + m] = '=';
+		len += m + 1;
+	}
+	p = malloc(len ? len : 1);
+	assert_non_null(p);
+	memcpy(p, text, len);
+	return str_from(p, len);
+}
+
+static void test_beside_reference(void **state)
+{
+	struct strbuf want;
+	size_t redacted_n = 0;
+
+	(void)state;
+	for (int i = 0; i < 200000; i++) {
+		struct str query = some_query();
+		/* Often where the room ends within. */
+		size_t max = pick(3) ? 1 << 16 : pick(80);
+
+		strbuf_init(&want, max);
+		redact_reference(query, &want);
+		strbuf_clear(&out);
+		strbuf_init(&out, max);
+		record_redact_query(query, &out);
+		if (!str_eq(strbuf_str(&out), strbuf_str(&want)))
+			fail_msg("%.*s\ngot  %s\nwant %s", STR_FMT(query), strbuf_cstr(&out),
+				 strbuf_cstr(&want));
+		assert_int_equal(out.overflowed, want.overflowed);
+		redacted_n += strstr(strbuf_cstr(&out), "[redacted]") != NULL;
+		strbuf_clear(&want);
+		free((void *)query.p);
+	}
+	assert_true(redacted_n > 20000);
+	strbuf_clear(&out);
+	strbuf_init(&out, 1 << 20);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_secret_keys), cmocka_unit_test(test_harmless_keys),
-		cmocka_unit_test(test_shape),	    cmocka_unit_test(test_long_key),
-		cmocka_unit_test(test_full_output), cmocka_unit_test(test_urls_within),
+		cmocka_unit_test(test_secret_keys),
+		cmocka_unit_test(test_harmless_keys),
+		cmocka_unit_test(test_shape),
+		cmocka_unit_test(test_long_key),
+		cmocka_unit_test(test_full_output),
+		cmocka_unit_test(test_urls_within),
+		cmocka_unit_test(test_beside_reference),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
