@@ -69,6 +69,9 @@ static SSL_CTX *make_ctx(void)
 	if (SSL_CTX_set_cipher_list(ctx, "ECDHE-ECDSA-AES128-GCM-SHA256:"
 					 "ECDHE-ECDSA-AES256-GCM-SHA384:"
 					 "ECDHE-ECDSA-CHACHA20-POLY1305") != 1 ||
+	    /* And only these signatures; that of the key's own curve is what TLS 1.3 has. */
+	    SSL_CTX_set1_sigalgs_list(ctx, "ECDSA+SHA256:ECDSA+SHA384:ECDSA+SHA512:ECDSA+SHA224") !=
+		    1 ||
 	    SSL_CTX_set_num_tickets(ctx, 1) != 1) {
 		SSL_CTX_free(ctx);
 		return NULL;
@@ -244,12 +247,13 @@ int signer_server_new(struct signer *s, struct leaf *leaf, struct str alpn, SSL 
 	STACK_OF(X509) *chain = ca_chain(leaf->ca);
 	SSL *ssl = SSL_new(s->ctx);
 
-	if (!ssl || SSL_use_certificate(ssl, leaf->cert) != 1 ||
-	    SSL_use_PrivateKey(ssl, leaf->key) != 1 ||
+	/* One call for the three: what kind of key it is gets looked for once. */
+	if (!ssl ||
+	    SSL_use_cert_and_key(ssl, leaf->cert, leaf->key, sk_X509_num(chain) > 0 ? chain : NULL,
+				 1) != 1 ||
 	    SSL_set_session_id_context(ssl, leaf->sid_ctx, LEAF_SID_CTX_LEN) != 1 ||
 	    SSL_set_ex_data(ssl, alpn_data_index, (void *)(uintptr_t)alpn.p) != 1 ||
-	    SSL_set_ex_data(ssl, alpn_len_index, (void *)(uintptr_t)alpn.n) != 1 ||
-	    (sk_X509_num(chain) > 0 && SSL_set1_chain(ssl, chain) != 1)) {
+	    SSL_set_ex_data(ssl, alpn_len_index, (void *)(uintptr_t)alpn.n) != 1) {
 		SSL_free(ssl);
 		return tls_err(e, REASON_INTERNAL_ERROR,
 			       "cannot prepare the client's TLS connection");
