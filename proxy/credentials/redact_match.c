@@ -9,8 +9,9 @@
 #include "proxy/credentials/redact_internal.h"
 
 /* Where a character could be read both as itself and as the beginning of an escape of itself (a
- * value with % or \ in it), both are tried, so often at a time. */
-#define BRANCHES 8
+ * value with % or \ in it), both are tried, so often at one place: who writes the text knows which
+ * one costs most. */
+#define BRANCHES 16
 
 /* How often an escape may be escaped itself, and what the longest of them takes. */
 #define NESTED	   3
@@ -225,7 +226,8 @@ struct text {
 	size_t n;
 	size_t limit; /* no match ends behind it */
 	bool whole;
-	size_t seen; /* of the needle, when the text ended */
+	size_t seen;	   /* of the needle, when the text ended */
+	unsigned branches; /* that may still be tried */
 };
 
 enum { NO = 0, OPEN = -1 };
@@ -298,8 +300,7 @@ static int read_break(const struct text *t, size_t at)
 
 /* The needle from i on, at t->p[at]: the end; NO; OPEN. An escape never begins with an alphanumeric
  * character, so most steps are one comparison. */
-static ptrdiff_t fits(const struct needle *d, size_t i, struct text *t, size_t at,
-		      unsigned branches)
+static ptrdiff_t fits(const struct needle *d, size_t i, struct text *t, size_t at)
 {
 	size_t broken = 0; /* in front of which of its characters a line has ended */
 
@@ -317,10 +318,21 @@ static ptrdiff_t fits(const struct needle *d, size_t i, struct text *t, size_t a
 		}
 		c = t->p[at];
 		plain = redact_folds_to(d->fold, c, d->p[i]);
-		if (begins_escape(c))
+		/* As it is, in front of anything else: that is what most texts mean. The last one
+		 * is to be taken whole. */
+		if (begins_escape(c) && plain && i + 1 < d->n && t->branches > 0) {
+			ptrdiff_t end;
+
+			t->branches--;
+			end = fits(d, i + 1, t, at + 1);
+			if (end != NO)
+				return end;
+			plain = false;
+		}
+		if (begins_escape(c) && (!plain || i + 1 == d->n))
 			len = fits_escape(d, i, t, at, &depth, &taken);
 		/* A character that begins escapes itself may have been escaped more often. */
-		if (len > 0 && branches > 0 && begins_escape(d->p[i])) {
+		if (len > 0 && t->branches > 0 && begins_escape(d->p[i])) {
 			depth++;
 			deeper = fits_escape(d, i, t, at, &depth, &more);
 		}
@@ -329,17 +341,12 @@ static ptrdiff_t fits(const struct needle *d, size_t i, struct text *t, size_t a
 			return OPEN;
 		}
 		if (deeper != NO) {
-			ptrdiff_t end = fits(d, i + more, t, at + (size_t)deeper, branches - 1);
+			ptrdiff_t end;
 
+			t->branches--;
+			end = fits(d, i + more, t, at + (size_t)deeper);
 			if (end != NO)
 				return end;
-		}
-		if (plain && len != NO && branches > 0) {
-			ptrdiff_t end = fits(d, i + taken, t, at + (size_t)len, branches - 1);
-
-			if (end != NO)
-				return end;
-			len = NO;
 		}
 		if (len == NO && !plain) {
 			if (d->fold != REDACT_BASE64 || i == 0 ||
@@ -391,8 +398,9 @@ struct redact_found redact_at(const struct redactor *r, const unsigned char *p, 
 		return f;
 	for (size_t i = 0; i < r->needles_n; i++) {
 		const struct needle *d = &r->needles[i];
-		struct text t = {.p = p, .n = n, .limit = limit, .whole = whole};
-		ptrdiff_t end = fits(d, 0, &t, at, BRANCHES);
+		struct text t = {
+			.p = p, .n = n, .limit = limit, .whole = whole, .branches = BRANCHES};
+		ptrdiff_t end = fits(d, 0, &t, at);
 
 		if (end == OPEN) {
 			f.undecided = true;

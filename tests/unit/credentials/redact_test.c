@@ -200,6 +200,13 @@ static void test_ambiguous(void **state)
 	r = bearer("\\\\\\\\\\\\\\\\");
 	assert_out(r, "a\\\\\\\\\\\\\\\\b", "a********b");
 	redactor_free(r);
+	/* More of them than are tried. */
+	r = bearer("%&\\%&\\%&\\%&\\%&\\%&\\%&\\%&\\%&\\%&\\x");
+	assert_blanked(r, "%", STR("%&\\%&\\%&\\%&\\%&\\%&\\%&\\%&\\%&\\%&\\x"), "\\");
+	assert_blanked(r, "",
+		       STR("%25&amp;\\\\%25&amp;\\\\%25&amp;\\\\%&\\%&\\%&\\%&\\%&\\%&\\%&\\x"),
+		       "");
+	redactor_free(r);
 }
 
 /* A text within a text within a text: a redirect to a login that leads back, JSON in JSON. */
@@ -460,20 +467,13 @@ static void test_in_place(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_plain),
-		cmocka_unit_test(test_short),
-		cmocka_unit_test(test_percent),
-		cmocka_unit_test(test_json),
-		cmocka_unit_test(test_ambiguous),
-		cmocka_unit_test(test_nested),
-		cmocka_unit_test(test_hex),
-		cmocka_unit_test(test_base64),
-		cmocka_unit_test(test_basic),
-		cmocka_unit_test(test_base64_in_lines),
-		cmocka_unit_test(test_long),
-		cmocka_unit_test(test_hold),
-		cmocka_unit_test(test_release),
-		cmocka_unit_test(test_in_place),
+		cmocka_unit_test(test_plain),	  cmocka_unit_test(test_short),
+		cmocka_unit_test(test_percent),	  cmocka_unit_test(test_json),
+		cmocka_unit_test(test_ambiguous), cmocka_unit_test(test_nested),
+		cmocka_unit_test(test_hex),	  cmocka_unit_test(test_base64),
+		cmocka_unit_test(test_basic),	  cmocka_unit_test(test_base64_in_lines),
+		cmocka_unit_test(test_long),	  cmocka_unit_test(test_hold),
+		cmocka_unit_test(test_release),	  cmocka_unit_test(test_in_place),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
