@@ -74,7 +74,8 @@ int str_to_u64(struct str s, uint64_t *ret)
 	for (size_t i = 0; i < s.n; i++) {
 		unsigned digit = (unsigned)(unsigned char)s.p[i] - '0';
 
-		if (digit > 9 || n > (UINT64_MAX - digit) / 10)
+		/* Nineteen digits always fit. */
+		if (digit > 9 || (i >= 19 && n > (UINT64_MAX - digit) / 10))
 			return -1;
 		n = n * 10 + digit;
 	}

@@ -101,7 +101,8 @@ static inline size_t str_put_u64(char *p, uint64_t n)
 {
 	size_t digits = 1;
 
-	for (uint64_t left = n; left >= 10; left /= 10)
+	/* Ten to the twentieth is more than there is. */
+	for (uint64_t limit = 10; digits < STR_U64_MAX && n >= limit; limit *= 10)
 		digits++;
 	for (size_t at = digits; at > 0; n /= 10)
 		p[--at] = (char)('0' + n % 10);

@@ -125,12 +125,15 @@ static void set_text(struct host *h, struct str name)
 {
 	bytes16 v;
 
-	for (size_t i = 0; i < name.n; i += 16) {
-		/* The last sixteen again, where there are so many. */
-		if (name.n - i < 16 && name.n >= 16)
+	if (name.n < 16) {
+		v = bytes16_lower(bytes16_load_few(name.p, name.n));
+		memcpy(h->text, &v, sizeof(v));
+	}
+	for (size_t i = 0; i < name.n && name.n >= 16; i += 16) {
+		/* The last sixteen, some of them again. */
+		if (name.n - i < 16)
 			i = name.n - 16;
-		v = name.n - i < 16 ? bytes16_load_few(name.p, name.n) : bytes16_load(name.p + i);
-		v = bytes16_lower(v);
+		v = bytes16_lower(bytes16_load(name.p + i));
 		memcpy(h->text + i, &v, sizeof(v));
 	}
 	h->text[name.n] = '\0';
@@ -139,13 +142,15 @@ static void set_text(struct host *h, struct str name)
 
 bool host_parse_common(struct str in, struct host *ret)
 {
+	struct bytes16_walk walk;
 	size_t start = 0, end;
 	struct ipaddr a;
 
-	if (in.n > LIMIT_HOST_BYTES)
+	if (in.n == 0 || in.n > LIMIT_HOST_BYTES)
 		return false;
+	walk = bytes16_walk(in.p, 0, in.n, stops_label);
 	for (;;) {
-		end = bytes16_find(in.p, start, in.n, stops_label);
+		end = bytes16_next(&walk, stops_label);
 		if (end == start || end - start > LIMIT_LABEL_BYTES)
 			return false;
 		if (end == in.n)

@@ -181,11 +181,12 @@ static int path_escape(struct str in, size_t at, struct target_out *o, struct er
 }
 
 /* Yes for what does not go into every canonical path as it is: all but letters, digits and some of
- * KEEP and DOT (`-` to `;`, and `_` and `~`). */
+ * KEEP (`-` to `;`, and `_` and `~`). */
 static ATTR_INLINE bytes16 stops_plain_path(bytes16 v)
 {
 	return ~(bytes16_letter(v) | bytes16_range(v, '-', ';') | (bytes16)(v == '_') |
-		 (bytes16)(v == '~'));
+		 (bytes16)(v == '~')) |
+	       (bytes16)(v == '.');
 }
 
 /* Yes for what is looked at in a query: what is no printable ASCII, escapes and a fragment. */
@@ -198,16 +199,12 @@ static ATTR_INLINE bytes16 stops_plain_query(bytes16 v)
  * Returns how many. A dot behind a slash is left. */
 static size_t take_plain_path(struct str in, struct target_out *o)
 {
-	size_t n = bytes16_find(in.p, 0, in.n, stops_plain_path);
-	const char *dot = in.p;
+	struct bytes16_walk walk = bytes16_walk(in.p, 0, in.n, stops_plain_path);
+	size_t n;
 
-	while ((dot = n ? memchr(dot, '.', (size_t)(in.p + n - dot)) : NULL)) {
-		if (dot == in.p || dot[-1] == '/') {
-			n = (size_t)(dot - in.p);
-			break;
-		}
-		dot++;
-	}
+	do
+		n = bytes16_next(&walk, stops_plain_path);
+	while (n > 0 && n < in.n && in.p[n] == '.' && in.p[n - 1] != '/');
 	if (n > 0) {
 		memcpy(o->p + o->n, in.p, n);
 		o->n += n;
@@ -517,20 +514,21 @@ static int parse_authority(struct str in, uint16_t default_port, struct host *re
 static bool parse_common_authority(struct str in, uint16_t default_port, struct host *ret_host,
 				   uint16_t *ret_port)
 {
-	unsigned port = 0, unit = 1;
+	unsigned port = default_port;
 	size_t at = in.n;
 
 	/* Backwards over the digits; more than five are no port. */
-	while (at > 0 && in.n - at < 6 && in.p[at - 1] >= '0' && in.p[at - 1] <= '9') {
-		port += unit * (unsigned)(in.p[--at] - '0');
-		unit *= 10;
-	}
+	while (at > 0 && in.n - at < 6 && (unsigned char)(in.p[at - 1] - '0') < 10)
+		at--;
 	if (at > 0 && at < in.n && in.p[at - 1] == ':') {
-		if (in.p[at] == '0' || port > 65535)
+		if (in.p[at] == '0')
+			return false;
+		port = 0;
+		for (size_t i = at; i < in.n; i++)
+			port = port * 10 + (unsigned)(in.p[i] - '0');
+		if (port > 65535)
 			return false;
 		in.n = at - 1;
-	} else {
-		port = default_port;
 	}
 	if (port == 0 || !host_parse_common(in, ret_host))
 		return false;

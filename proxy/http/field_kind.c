@@ -5,6 +5,7 @@
 #include "proxy/http/field_kind.h"
 
 #include "logging/attrs.h"
+#include "logging/bytes16.h"
 
 struct row {
 	const char *name;
@@ -85,6 +86,25 @@ static const struct {
 	      LEN(10), LEN(11), LEN(12), LEN(13), LEN(14), LEN(15), LEN(16), LEN(17),
 	      LEN(18), LEN(19), LEN(20), LEN(21), LEN(22), LEN(25)};
 
+static ATTR_INLINE bytes16 lower_any(const char *p, size_t n)
+{
+	return bytes16_lower(bytes16_load_any(p, n));
+}
+
+static ATTR_INLINE bool same16(bytes16 a, bytes16 b)
+{
+	return bytes16_bits((bytes16)(a == b)) == 0xffff;
+}
+
+/* As str_eq_nocase, of a name of the table, which is in lower case, and as long. */
+static ATTR_INLINE bool is_row(const char *name, const char *row, size_t n)
+{
+	if (n < 16)
+		return same16(lower_any(name, n), bytes16_load_any(row, n));
+	return same16(bytes16_lower(bytes16_load(name)), bytes16_load(row)) &&
+	       same16(bytes16_lower(bytes16_load(name + n - 16)), bytes16_load(row + n - 16));
+}
+
 enum field_kind field_kind(struct str name)
 {
 	char first;
@@ -96,8 +116,7 @@ enum field_kind field_kind(struct str name)
 		const struct row *rows = by_len[name.n].rows;
 
 		for (size_t i = 0; i < by_len[name.n].n; i++)
-			if (first == rows[i].name[0] &&
-			    str_same_nocase(name.p, rows[i].name, name.n))
+			if (first == rows[i].name[0] && is_row(name.p, rows[i].name, name.n))
 				return rows[i].kind;
 	}
 	/* Whatever speaks to or for a proxy ends here. An origin's Proxy-Status would pass for

@@ -194,14 +194,15 @@ int h1_read_fields(struct str section, bool response, struct fields *out, struct
 
 	hop.n = 0;
 	for (;;) {
+		if (section.n - at >= 2 && memcmp(section.p + at, "\r\n", 2) == 0) {
+			at += 2;
+			break;
+		}
 		/* From the first line on that is not as most, one is cut off after the other. */
 		if (next > 0)
 			next = h1_common_field(&walk, at, &one);
 		if (next > 0) {
 			at = next;
-		} else if (section.n - at >= 2 && memcmp(section.p + at, "\r\n", 2) == 0) {
-			at += 2;
-			break;
 		} else {
 			rest = str_skip(section, at);
 			rc = h1_next_field(&rest, &one, e);

@@ -53,29 +53,37 @@ static int refuse_other_protocol(struct str line, struct err *e)
 	return 0;
 }
 
-/* The line as it nearly always is, in one walk over its bytes. False: it is another, and what is
- * right with it or wrong h1_split_request_line says. */
-static bool split_common_line(struct str line, struct h1_request_line *ret)
+/* The line as it nearly always is, in one walk over its bytes: at the start of `in`, which may go
+ * on behind it. Returns its length; 0: it is another, and what is right with it or wrong
+ * h1_split_request_line says. */
+static size_t split_common_line(struct str in, struct h1_request_line *ret)
 {
-	const char *p = line.p;
-	size_t n = line.n, method = 0, end;
+	const char *p = in.p;
+	size_t n = in.n, method = 0, end;
 
 	while (method < n && method < COMMON_METHOD_MAX && p[method] >= 'A' && p[method] <= 'Z')
 		method++;
 	if (method == 0 || method == n || p[method] != ' ' ||
 	    (method == 3 && memcmp(p, "PRI", 3) == 0))
-		return false;
+		return 0;
 	end = h1_target_end(p, method + 1, n);
-	if (end == method + 1 || end - method - 1 > LIMIT_TARGET_BYTES || n - end != 9 ||
-	    p[end] != ' ' || memcmp(p + end + 1, "HTTP/1.1", 8) != 0)
-		return false;
+	if (end == method + 1 || end - method - 1 > LIMIT_TARGET_BYTES || n - end < 9 ||
+	    memcmp(p + end, " HTTP/1.1", 9) != 0)
+		return 0;
 	*ret = (struct h1_request_line){
 		.method = {p, method},
 		.target = {p + method + 1, end - method - 1},
 		.version = {p + end + 1, 8},
 		.http = HTTP_11,
 	};
-	return true;
+	return end + 9;
+}
+
+size_t h1_common_request_line(struct str head, struct h1_request_line *ret)
+{
+	size_t n = split_common_line(head, ret);
+
+	return n > 0 && head.n - n >= 2 && memcmp(head.p + n, "\r\n", 2) == 0 ? n : 0;
 }
 
 int h1_split_request_line(struct str line, struct h1_request_line *ret, struct err *e)
@@ -83,7 +91,7 @@ int h1_split_request_line(struct str line, struct h1_request_line *ret, struct e
 	struct str rest = line, word;
 	size_t bad;
 
-	if (split_common_line(line, ret))
+	if (line.n > 0 && split_common_line(line, ret) == line.n)
 		return 0;
 	*ret = (struct h1_request_line){0};
 	ret->target = str_head(line, LIMIT_TARGET_BYTES);
@@ -336,7 +344,7 @@ static int copy_head(struct str head, struct request *r, struct url_room *ret_ro
 	char *bytes;
 
 	head = str_head(head, LIMIT_HEAD_BYTES);
-	r->mem = message_new_mem(&r->fields, TARGET_ROOM + head.n, &bytes);
+	r->mem = message_new_mem(TARGET_ROOM + head.n, &r->fields, &bytes, &r->spare);
 	if (!r->mem)
 		return -1;
 	*ret_room = (struct url_room){bytes, TARGET_ROOM};
@@ -349,12 +357,25 @@ static int copy_head(struct str head, struct request *r, struct url_room *ret_ro
 	return 0;
 }
 
+static void take_line(const struct h1_request_line *parts, struct request *r)
+{
+	r->method = parts->method;
+	r->raw_target = parts->target;
+	r->version = parts->http;
+}
+
 /* Up to the CRLF, or as much as there is of a head that was never finished. */
 static void read_line(struct str *rest, struct request *r, struct faults *f)
 {
 	struct h1_request_line parts;
 	struct str line;
+	size_t common = h1_common_request_line(*rest, &parts);
 
+	if (common > 0) {
+		*rest = str_skip(*rest, common + 2);
+		take_line(&parts, r);
+		return;
+	}
 	if (h1_next_line(rest, &line, told(f)) < 0) {
 		ptrdiff_t lf = str_find(*rest, '\n');
 
@@ -363,9 +384,7 @@ static void read_line(struct str *rest, struct request *r, struct faults *f)
 		*rest = lf < 0 ? STR_NONE : str_skip(*rest, (size_t)lf + 1);
 	}
 	note(f, h1_split_request_line(line, &parts, told(f)));
-	r->method = parts.method;
-	r->raw_target = parts.target;
-	r->version = parts.http;
+	take_line(&parts, r);
 }
 
 static void read_all(struct str rest, const struct h1_context *ctx, struct url_room room,

@@ -134,6 +134,13 @@ static bool skip_short_fields(struct h1_scan *s, struct str in, size_t *ret_len)
 
 static int scan(struct h1_scan *s, struct str in, size_t *ret_len, struct err *e)
 {
+	struct h1_request_line parts;
+	size_t first;
+
+	if (s->pos == 0 && !s->response && (first = h1_common_request_line(in, &parts)) > 0) {
+		s->pos = s->line_start = first + 2;
+		s->lines = 1;
+	}
 	for (;;) {
 		struct str line;
 

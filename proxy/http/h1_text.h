@@ -96,6 +96,9 @@ struct h1_request_line {
 };
 /* RFC 9112 section 3: `METHOD SP TARGET SP HTTP/1.x`, nothing more and no other white space. */
 int h1_split_request_line(struct str line, struct h1_request_line *ret, struct err *e);
+/* The same of the line at the start of `head` if it is as most: its length without the CRLF, which
+ * is there; else 0. */
+size_t h1_common_request_line(struct str head, struct h1_request_line *ret);
 #define H1_RESPONSE_PREFIX STR("HTTP/1.")
 
 /* What a field section says about its message and its hop. */

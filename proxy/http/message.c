@@ -8,7 +8,31 @@
 
 #include "logging/limits.h"
 
-#define FIRST_CAP 16 /* most heads fit, so most messages allocate once */
+#define FIRST_CAP   16 /* most heads fit, so most messages allocate once */
+#define SPARE_BYTES 2048
+#define SPARES_MAX  48
+
+/* As many as a busy worker has requests and answers on their way within one turn of its loop. */
+static _Thread_local struct {
+	char *v[SPARES_MAX]; /* SPARE_BYTES each */
+	size_t n;
+} spares;
+
+static char *take_mem(size_t size, bool *ret_spare)
+{
+	*ret_spare = size <= SPARE_BYTES && !HAS_ADDRESS_SANITIZER;
+	if (!*ret_spare)
+		return malloc(size);
+	return spares.n > 0 ? spares.v[--spares.n] : malloc(SPARE_BYTES);
+}
+
+static void free_mem(char *mem, bool spare)
+{
+	if (spare && spares.n < SPARES_MAX)
+		spares.v[spares.n++] = mem;
+	else
+		free(mem);
+}
 
 /* All but the bytes of a host's name, of which only the first `len` are ever looked at. */
 void request_init(struct request *r)
@@ -21,7 +45,7 @@ void request_clear(struct request *r)
 {
 	if (!r)
 		return;
-	free(r->mem);
+	free_mem(r->mem, r->spare);
 	free(r->joined);
 	fields_clear(&r->fields);
 	url_clear(&r->url);
@@ -37,17 +61,25 @@ void response_clear(struct response *r)
 {
 	if (!r)
 		return;
-	free(r->mem);
+	free_mem(r->mem, r->spare);
 	fields_clear(&r->fields);
 	response_init(r);
 }
 
-char *message_new_mem(struct fields *f, size_t bytes, char **ret_bytes)
+void message_free_spares(void)
 {
-	char *mem = malloc(FIRST_CAP * sizeof(*f->v) + bytes);
+	while (spares.n > 0)
+		free(spares.v[--spares.n]);
+}
 
-	if (!mem)
+char *message_new_mem(size_t bytes, struct fields *f, char **ret_bytes, bool *ret_spare)
+{
+	char *mem = take_mem(FIRST_CAP * sizeof(*f->v) + bytes, ret_spare);
+
+	if (!mem) {
+		*ret_spare = false;
 		return NULL;
+	}
 	*f = (struct fields){.v = (struct field *)(void *)mem, .cap = FIRST_CAP, .lent = true};
 	*ret_bytes = mem + FIRST_CAP * sizeof(*f->v);
 	return mem;

@@ -42,6 +42,7 @@ struct request {
 	struct str method;
 	enum body_kind body;
 	uint64_t length;
+	bool spare;	 /* mem is one that message_new_mem keeps */
 	bool keep_alive; /* the client wants the connection kept */
 	bool expect_continue;
 	bool te_trailers;
@@ -73,6 +74,7 @@ struct response {
 	bool has_content_length; /* for HEAD and 304: `content_length` is told on, no body follows
 				  */
 	uint64_t content_length;
+	bool spare;	 /* as of a request */
 	bool keep_alive; /* the origin's connection may be used again */
 	/* Of a 101. In HTTP/2 it came as the 200 of an extended CONNECT, and is a 101 here too. */
 	struct str upgrade;
@@ -85,8 +87,12 @@ void response_clear(struct response *r);
 
 /* Memory for a message with room for `bytes` bytes, which *ret_bytes points to, and before them for
  * as many fields as most heads have: f, which must be empty, begins with that. The message owns it
- * as its mem. NULL when memory is out. */
-char *message_new_mem(struct fields *f, size_t bytes, char **ret_bytes) ATTR_NODISCARD;
+ * as its mem; *ret_spare is whether it comes from what the thread keeps for heads of usual size,
+ * and goes back there. NULL when memory is out. */
+char *message_new_mem(size_t bytes, struct fields *f, char **ret_bytes,
+		      bool *ret_spare) ATTR_NODISCARD;
+/* Frees what the calling thread has kept. */
+void message_free_spares(void);
 
 /* -1 when memory is out or LIMIT_HEAD_FIELDS is reached. */
 static inline int fields_add(struct fields *f, struct str name, struct str value) ATTR_NODISCARD;

@@ -310,6 +310,7 @@ static void *run(void *arg)
 	loop_run(w->loop);
 	/* What the last turn wrote to the log goes out before the thread ends. */
 	log_port_flush(w->log);
+	message_free_spares();
 	__atomic_store_n(&w->ended, true, __ATOMIC_RELEASE);
 	return NULL;
 }

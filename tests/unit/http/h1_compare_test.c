@@ -44,12 +44,22 @@ static void add_name(struct strbuf *b)
 			    "Content_Length", "Connection", "Sec-WebSocket-Key", "Cookie",
 			    "X-Http-Method-Override", "Proxy-Thing", "TE", "Expect"));
 	if (below(12) == 0)
-		add_run(b, below(30) == 0 ? 300 : 40);
+		add_run(b, 40);
+}
+
+/* Around the bound of a name. */
+static void add_long_name(struct strbuf *b)
+{
+	for (size_t n = LIMIT_FIELD_NAME_BYTES - 2 + below(5); n > 0; n--)
+		strbuf_addc(b, 'n');
 }
 
 static void make_line(struct strbuf *b)
 {
-	add_name(b);
+	if (below(40) == 0)
+		add_long_name(b);
+	else
+		add_name(b);
 	strbuf_adds(b, PICK(":", ":", ":", ": ", ": ", ":\t ", " :", ""));
 	strbuf_adds(b, PICK("h.test", "bench", "*/*", "", "1", "chunked", "a\tb", " \t", "close",
 			    "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
@@ -94,7 +104,11 @@ static char *make_head(bool response, size_t *ret_n)
 
 	strbuf_init(&b, 65536);
 	add_first_line(&b, response);
-	for (size_t lines = below(100) == 0 ? 250 + below(12) : below(8); lines > 0; lines--)
+	/* Around the bound of lines, all of them clean. */
+	if (below(100) == 0)
+		for (size_t lines = LIMIT_HEAD_FIELDS - 3 + below(6); lines > 0; lines--)
+			strbuf_adds(&b, "a: b\r\n");
+	for (size_t lines = below(8); lines > 0; lines--)
 		make_line(&b);
 	if (below(10) > 0)
 		strbuf_adds(&b, "\r\n");
