@@ -97,6 +97,7 @@
 #define LIMIT_POOL_IDLE		   1024	 /* idle upstream connections per worker */
 #define LIMIT_POOL_IDLE_PER_ORIGIN 512	 /* a burst of HTTP/2 streams to an HTTP/1.1 origin */
 #define LIMIT_DESCRIPTOR_RESERVE   16
+#define LIMIT_POLL_FAILURES	   50  /* of poll(2) in a row, LIMIT_MS_ACCEPT_PAUSE apart */
 #define LIMIT_GRAVES_RESERVED	   256 /* objects that end in one turn without memory for it */
 #define LIMIT_WORKERS		   64
 #define LIMIT_ACCEPT_BATCH	   64

@@ -23,6 +23,7 @@
 #include "proxy/credentials/helpers_internal.h"
 #include "proxy/credentials/store.h"
 #include "proxy/net/pass_fd.h"
+#include "proxy/net/poll_again.h"
 
 struct command {
 	unsigned char digest[HELPERS_DIGEST];
@@ -345,14 +346,17 @@ static int fill_polls(struct process *p)
 
 static void serve(struct process *p)
 {
+	unsigned failures = 0;
+
 	for (;;) {
 		int ms = fill_polls(p);
 		int n = poll(p->polls, (nfds_t)(1 + 2 * p->n), ms);
 
-		if (n < 0 && errno != EINTR)
+		if (n < 0 && !poll_again(&failures))
 			return;
 		if (n < 0)
 			continue;
+		failures = 0;
 		turn_runs(p);
 		if (p->polls[0].revents && on_ask(p) < 0)
 			return;

@@ -20,6 +20,7 @@
 #include "logging/log.h"
 #include "proxy/credentials/secret.h"
 #include "proxy/net/pass_fd.h"
+#include "proxy/net/poll_again.h"
 
 struct keeper *client_new(size_t workers, struct err *e)
 {
@@ -197,8 +198,13 @@ static bool hear(struct keeper *k, int ms)
 	struct wire_msg m = {.body = k->in};
 	int n = poll(&p, 1, ms), got;
 
-	if (n < 0)
-		return errno == EINTR;
+	if (n < 0) {
+		if (poll_again(&k->poll_failures))
+			return true;
+		lose(k);
+		return false;
+	}
+	k->poll_failures = 0;
 	if (n == 0)
 		return true;
 	got = wire_recv(k->main_fd, &m);

@@ -34,6 +34,7 @@ struct keeper {
 	struct ca *ca; /* NULL until it is ready */
 	/* plain */
 	size_t leaves_n;
+	unsigned poll_failures; /* in a row, of who reads main_fd */
 	pid_t pid;
 	pthread_t thread;
 	const char *policy_name;

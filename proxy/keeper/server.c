@@ -22,6 +22,7 @@
 #include "proxy/credentials/slot.h"
 #include "proxy/keeper/confine.h"
 #include "proxy/keeper/core.h"
+#include "proxy/net/poll_again.h"
 
 struct channel {
 	int fd; /* -1: closed */
@@ -319,14 +320,17 @@ static int turn(struct server *s, struct err *e)
 static int serve(struct server *s, struct err *e)
 {
 	int64_t ticked_us = 0;
+	unsigned failures = 0;
 
 	while (s->channels && s->channels[0].fd >= 0) {
 		int n;
 
 		fill_polls(s);
 		n = poll(s->polls, (nfds_t)s->n + 2, LIMIT_MS_SECRET_REREAD);
-		if (n < 0 && errno != EINTR)
+		if (n < 0 && !poll_again(&failures))
 			return err_sys(e, errno, "poll");
+		if (n >= 0)
+			failures = 0;
 		if (n > 0 && turn(s, e) < 0)
 			return -1;
 		core_tick(s->core, &ticked_us);

@@ -3,6 +3,7 @@
  * reaps what the command leaves behind, and takes everything with it when it ends. It is a copy of
  * stile's process, so it makes itself unreadable: what stile's memory holds is not the sandbox's.
  */
+#include "proxy/net/poll_again.h"
 #include "proxy/sandbox/init.h"
 
 #include <errno.h>
@@ -174,11 +175,16 @@ ATTR_NORETURN static void watch(int channel, int signals, pid_t command)
 {
 	struct pollfd p[2] = {{.fd = signals, .events = POLLIN}, {.fd = channel, .events = POLLIN}};
 	struct signalfd_siginfo si;
+	unsigned failures = 0;
 
 	for (;;) {
 		reap(channel, command);
-		if (poll(p, 2, -1) < 0 && errno != EINTR)
-			_exit(STATUS_NO_SANDBOX);
+		if (poll(p, 2, -1) < 0) {
+			if (!poll_again(&failures))
+				_exit(STATUS_NO_SANDBOX);
+			continue;
+		}
+		failures = 0;
 		if (p[0].revents && read(signals, &si, sizeof(si)) < 0 && errno != EAGAIN)
 			_exit(STATUS_NO_SANDBOX);
 		if (p[1].revents)

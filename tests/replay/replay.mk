@@ -10,7 +10,7 @@ REPLAY_BUILD := build-replay
 REPLAY_MAKE = $(MAKE) --no-print-directory BUILD=$(REPLAY_BUILD) OPT="$(ASAN)"
 
 # What the fakes replace is left out: of proxy/net only what stands above sockets and time is real.
-REPLAY_NET := stream stream_tls stream_relay pool listener_counts pass_fd name_map dns_message
+REPLAY_NET := stream stream_tls stream_relay pool listener_counts pass_fd poll_again name_map dns_message
 REPLAY_OBJ  = $(patsubst tests/%.c,$(BUILD)/tests/%.o,$(filter-out tests/replay/replay.c \
               tests/replay/scenario.c,$(wildcard tests/replay/*.c)))
 REPLAY_LIBS = $(REPLAY_NET:%=$(BUILD)/proxy/net/%.o) $(BUILD)/libsession.a $(BUILD)/libstate.a \
