@@ -3,7 +3,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include <sys/wait.h>
 
 #include "proxy/cli/doctor.h"
+#include "proxy/net/poll_again.h"
 
 static int64_t now_ms(void)
 {
@@ -55,7 +55,7 @@ static bool gather(int fd, int64_t until, struct strbuf *out)
 
 		if (left <= 0)
 			return false;
-		if (poll(&p, 1, (int)left) <= 0)
+		if (poll_calmly(&p, 1, (int)left) <= 0)
 			continue;
 		n = read(fd, buf, sizeof(buf));
 		if (n == 0 || (n < 0 && errno != EINTR))

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <getopt.h>
 #include <jansson.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "logging/limits.h"
 #include "logging/record.h"
 #include "proxy/cli/cli.h"
+#include "proxy/net/poll_again.h"
 
 #define FOLLOW_MS 200
 
@@ -152,7 +152,7 @@ static bool wait_for_more(void)
 	struct pollfd p = {.fd = STDOUT_FILENO};
 
 	return fflush(stdout) == 0 && !ferror(stdout) &&
-	       (poll(&p, 1, FOLLOW_MS) <= 0 || !(p.revents & (POLLERR | POLLHUP)));
+	       (poll_calmly(&p, 1, FOLLOW_MS) <= 0 || !(p.revents & (POLLERR | POLLHUP)));
 }
 
 /* Reads to the end; a line without its end is kept for the next time. The number of broken lines.

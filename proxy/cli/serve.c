@@ -4,7 +4,6 @@
  */
 #include <errno.h>
 #include <getopt.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +21,7 @@
 #include "proxy/cli/privileges.h"
 #include "proxy/keeper/keeper.h"
 #include "proxy/net/listener.h"
+#include "proxy/net/poll_again.h"
 #include "proxy/session/engine.h"
 
 #define TICK_MS	      500
@@ -250,7 +250,7 @@ static int serve_loop(struct serve *s)
 	for (;;) {
 		nfds_t admin_n = admin_poll(s->admin, p + 1);
 		nfds_t metrics_n = metrics_poll(s->metrics, p + 1 + admin_n);
-		int n = poll(p, 1 + admin_n + metrics_n, TICK_MS);
+		int n = poll_calmly(p, 1 + admin_n + metrics_n, TICK_MS);
 
 		if (n > 0 && p[0].revents && on_signal(s))
 			return 0;
@@ -282,7 +282,7 @@ static void serve_stop(struct serve *s)
 	while (!engine_is_drained(s->engine)) {
 		struct signalfd_siginfo si;
 
-		if (poll(&p, 1, DRAIN_LOOK_MS) <= 0)
+		if (poll_calmly(&p, 1, DRAIN_LOOK_MS) <= 0)
 			continue;
 		while (read(s->signals, &si, sizeof(si)) == (ssize_t)sizeof(si))
 			if (si.ssi_signo == SIGTERM || si.ssi_signo == SIGINT)

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +20,7 @@
 #include "logging/strbuf.h"
 #include "proxy/credentials/helpers_internal.h"
 #include "proxy/net/pass_fd.h"
+#include "proxy/net/poll_again.h"
 
 #define GONE "the process that starts helpers has ended: restart stile"
 
@@ -156,7 +156,7 @@ static int await(struct helpers *h, struct helpers_reading *r)
 		struct pollfd p = {.fd = h->fd, .events = POLLIN};
 		int rc;
 
-		if (poll(&p, 1, (int)left) <= 0)
+		if (poll_calmly(&p, 1, (int)left) <= 0)
 			continue;
 		rc = hear_reading(h, r);
 		if (rc < 0)

@@ -19,3 +19,13 @@ bool poll_again(unsigned *failures)
 	nanosleep(&pause, NULL);
 	return true;
 }
+
+int poll_calmly(struct pollfd *p, nfds_t n, int ms)
+{
+	unsigned failures = 0;
+	int rc = poll(p, n, ms);
+
+	if (rc < 0)
+		(void)poll_again(&failures);
+	return rc;
+}

@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
@@ -17,6 +16,7 @@
 
 #include "logging/limits.h"
 #include "logging/log.h"
+#include "proxy/net/poll_again.h"
 #include "proxy/sandbox/channel.h"
 
 #define TICK_MS 250
@@ -170,7 +170,7 @@ int supervisor_wait(struct supervisor *s, pid_t init, int channel, struct engine
 			break;
 		if (got < 0 && errno != EINTR)
 			return 125;
-		if (poll(p, 2, TICK_MS) > 0) {
+		if (poll_calmly(p, 2, TICK_MS) > 0) {
 			if (p[0].revents)
 				on_signals(s, channel);
 			if (p[1].revents && !on_message(s, channel, timeout_s > 0))
