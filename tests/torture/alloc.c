@@ -11,8 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unwind.h>
 
 #define MODULES_MAX 32
+#define DEPTH	    40 /* of a stack that is told from others */
 
 /* The sanitizer's own, behind those below. */
 void *__interceptor_malloc(size_t n);
@@ -30,10 +32,12 @@ static struct {
 	uintptr_t from, to;
 } modules[MODULES_MAX];
 static size_t modules_n;
+static uintptr_t stack_top; /* of the main thread, or near it */
 
 const char *__asan_default_options(void)
 {
-	return "exitcode=99:detect_leaks=0:handle_segv=2:handle_abort=2:handle_sigbus=2:"
+	return "exitcode=99:detect_leaks=1:leak_check_at_exit=0:handle_segv=2:handle_abort=2:"
+	       "handle_sigbus=2:"
 	       "allocator_may_return_null=1:quarantine_size_mb=1";
 }
 
@@ -62,27 +66,89 @@ void alloc_begin(const char *const *libraries)
 				   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (alloc_control.count == MAP_FAILED)
 		abort();
+	stack_top = (uintptr_t)__builtin_frame_address(0) + 4096;
 	dl_iterate_phdr(note_module, (void *)(uintptr_t)libraries);
+}
+
+/* ---- where it comes from ---- */
+
+struct walk {
+	uint64_t hash;
+	int n;
+};
+
+static uint64_t mix(uint64_t hash, uint64_t at)
+{
+	hash = (hash ^ at) * 1099511628211ull;
+	return hash ^ hash >> 29;
+}
+
+static _Unwind_Reason_Code on_frame(struct _Unwind_Context *context, void *arg)
+{
+	struct walk *w = arg;
+
+	w->hash = mix(w->hash, (uint64_t)_Unwind_GetIP(context));
+	return ++w->n < DEPTH ? _URC_NO_REASON : _URC_END_OF_STACK;
+}
+
+/* Our own code has frame pointers, and is by far the most; a library's is unwound. Not part of its
+ * caller, which runs before the sanitizer is ready for variables on the stack. */
+__attribute__((noinline, no_sanitize("address", "undefined"))) static uint64_t
+hash_stack(void *caller, bool is_ours)
+{
+	uintptr_t *at = __builtin_frame_address(0), *next;
+	struct walk w = {14695981039346656037ull, 0};
+
+	if (!is_ours) {
+		(void)_Unwind_Backtrace(on_frame, &w);
+		return w.hash;
+	}
+	w.hash = mix(w.hash, (uintptr_t)caller);
+	for (int i = 0; i < DEPTH; i++) {
+		next = (uintptr_t *)at[0];
+		w.hash = mix(w.hash, at[1]);
+		if (next <= at || (uintptr_t)next >= stack_top || (uintptr_t)next % 8)
+			break;
+		at = next;
+	}
+	return w.hash;
+}
+
+static bool is_chosen(unsigned long n, void *caller, bool is_ours)
+{
+	static __thread bool inside;
+	bool is;
+
+	if (inside)
+		return false;
+	inside = true;
+	is = alloc_control.choose(n, hash_stack(caller, is_ours));
+	inside = false;
+	return is;
 }
 
 static bool fails(void *caller)
 {
 	uintptr_t at = (uintptr_t)caller;
-	bool is_tested = false;
+	size_t i = 0;
 	unsigned long n;
+	bool is;
 
 	if (!alloc_control.counting)
 		return false;
-	for (size_t i = 0; i < modules_n; i++)
-		is_tested = is_tested || (at >= modules[i].from && at < modules[i].to);
-	if (!is_tested)
+	while (i < modules_n && (at < modules[i].from || at >= modules[i].to))
+		i++;
+	if (i == modules_n)
 		return false;
 	n = __atomic_add_fetch(alloc_control.count, 1, __ATOMIC_SEQ_CST);
-	if (!alloc_control.fail_at ||
-	    (alloc_control.fail_on ? n < alloc_control.fail_at : n != alloc_control.fail_at))
-		return false;
-	errno = ENOMEM;
-	return true;
+	if (alloc_control.choose)
+		is = is_chosen(n, caller, i == 0);
+	else
+		is = alloc_control.fail_at && (alloc_control.fail_on ? n >= alloc_control.fail_at
+								     : n == alloc_control.fail_at);
+	if (is)
+		errno = ENOMEM;
+	return is;
 }
 
 #define CALLER __builtin_return_address(0)

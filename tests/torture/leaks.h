@@ -16,6 +16,14 @@ struct leak_scenario {
 
 extern const struct leak_scenario leak_scenarios[]; /* until a NULL name */
 
+/* leaks_layers.c */
+int leaks_heads(FILE *out);
+int leaks_graves(FILE *out);
+int leaks_dial(FILE *out);
+int leaks_names(FILE *out);
+int leaks_sandboxes(FILE *out);
+int leaks_plan(FILE *out);
+
 /* Between these nothing fails: for what the scenario does for itself. */
 bool leaks_pause(void);
 void leaks_resume(bool was);

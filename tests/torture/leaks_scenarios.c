@@ -730,5 +730,11 @@ const struct leak_scenario leak_scenarios[] = {
 	{"credentials", credentials},
 	{"records", records},
 	{"writer", writing},
+	{"heads", leaks_heads},
+	{"graves", leaks_graves},
+	{"dial", leaks_dial},
+	{"names", leaks_names},
+	{"sandboxes", leaks_sandboxes},
+	{"plan", leaks_plan},
 	{NULL, NULL},
 };
