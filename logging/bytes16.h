@@ -52,6 +52,13 @@ static ATTR_INLINE unsigned bytes16_bits(bytes16 yes)
 {
 #ifdef __SSE2__
 	return (unsigned)_mm_movemask_epi8((__m128i)yes);
+#elif __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	const uint64_t ones = 0x0101010101010101u, gather = 0x0102040810204080u;
+	uint64_t w[2];
+
+	/* The product's highest byte has the lowest bit of each byte, none carried into another. */
+	memcpy(w, &yes, sizeof(w));
+	return (unsigned)((w[0] & ones) * gather >> 56 | (w[1] & ones) * gather >> 56 << 8);
 #else
 	unsigned bits = 0;
 

@@ -196,9 +196,11 @@ static enum field_kind kind_plainly(struct str name)
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
 		size_t at = 0;
 
+		if (strlen(kinds[i].name) != name.n)
+			continue;
 		while (at < name.n && lower(name.p[at]) == lower(kinds[i].name[at]))
 			at++;
-		if (at == name.n && strlen(kinds[i].name) == name.n)
+		if (at == name.n)
 			return kinds[i].kind;
 	}
 	return name.n > 6 && strncasecmp(name.p, "proxy-", 6) == 0 ? FIELD_HOP : FIELD_PLAIN;
