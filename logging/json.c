@@ -48,7 +48,7 @@ static size_t clean_run(struct str s)
 		uint32_t cp;
 		size_t n;
 
-		if (s.n - i >= 16 && !plain_any(plain_odd(plain_load128(s.p + i)))) {
+		if (s.n - i >= 16 && !plain_any(plain_odd(bytes16_load(s.p + i)))) {
 			i += 16;
 			continue;
 		}

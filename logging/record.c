@@ -323,8 +323,8 @@ static ATTR_INLINE size_t same_len(const struct record *r)
 
 /* The groups are only for the reader of this file: together they are the order of the README. query
  * is r's without its secrets. Where the line ends. */
-static ATTR_INLINE char *put_line(char *at, const struct record *r, struct str query,
-				  plain_words *odd, struct marks *m)
+static ATTR_INLINE char *put_line(char *at, const struct record *r, struct str query, bytes16 *odd,
+				  struct marks *m)
 {
 	const struct event_word *event = event_word(r->event);
 	struct pen w = {at, odd};
@@ -381,7 +381,7 @@ static ATTR_INLINE size_t values_len(const struct record *r)
  */
 static bool format_quickly(const struct record *r, struct str query, struct strbuf *out)
 {
-	plain_words odd = {0};
+	bytes16 odd = {0};
 	struct marks m;
 	char *line, *end;
 
@@ -440,7 +440,7 @@ static size_t format_capped(const struct record *r, struct str query, size_t cap
 	char mem[LIMIT_RECORD_BYTES];
 	struct record ready = *r;
 	struct strbuf text;
-	plain_words odd = {0}; /* not asked: all that needs an escape has it */
+	bytes16 odd = {0}; /* not asked: all that needs an escape has it */
 	size_t n;
 
 	strbuf_init_fixed(&text, mem, sizeof(mem) - same_len(r) - r->rule_members.n);

@@ -95,20 +95,6 @@ struct str str_split(struct str *rest, char sep);
 /* 1*DIGIT, nothing else, no overflow (RFC 9110 section 8.6). 0, or -1 and *ret is untouched. */
 int str_to_u64(struct str s, uint64_t *ret);
 
-/* The decimal digits of n to p, at most STR_U64_MAX. Returns how many. */
-#define STR_U64_MAX 20
-static inline size_t str_put_u64(char *p, uint64_t n)
-{
-	size_t digits = 1;
-
-	/* Ten to the twentieth is more than there is. */
-	for (uint64_t limit = 10; digits < STR_U64_MAX && n >= limit; limit *= 10)
-		digits++;
-	for (size_t at = digits; at > 0; n /= 10)
-		p[--at] = (char)('0' + n % 10);
-	return digits;
-}
-
 /* For tables whose seed is random. Not proof against one who can choose many keys: bound the table.
  */
 uint64_t str_hash(uint64_t seed, struct str s);

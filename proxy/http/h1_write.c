@@ -4,6 +4,7 @@
  * the session for each request upstream and each response to an HTTP/1 client. A head is written in
  * one go: its bytes are copied and looked at in the same step, sixteen at a time.
  */
+#include "logging/digits.h"
 #include "proxy/http/field_kind.h"
 #include "proxy/http/h1.h"
 #include "proxy/http/h1_text.h"
@@ -70,7 +71,7 @@ static ATTR_INLINE void put_literal(struct head *h, struct str s)
 
 static void put_number(struct head *h, uint64_t n)
 {
-	h->p += str_put_u64(h->p, n);
+	h->p += digits_put(h->p, n);
 }
 
 static void put_length(struct head *h, uint64_t n)

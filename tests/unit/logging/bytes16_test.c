@@ -164,27 +164,12 @@ static void test_nocase(void **state)
 	}
 }
 
-static void test_put_u64(void **state)
-{
-	static const char *const rows[] = {"0",	    "7",  "9",		"10",
-					   "65535", "99", "1000000000", "18446744073709551615"};
-
-	(void)state;
-	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		char p[STR_U64_MAX];
-		uint64_t n = 0;
-
-		assert_int_equal(str_to_u64(str_from_c(rows[i]), &n), 0);
-		assert_true(str_eq(str_from(p, str_put_u64(p, n)), str_from_c(rows[i])));
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_places),	cmocka_unit_test(test_values),
 		cmocka_unit_test(test_classes), cmocka_unit_test(test_few),
-		cmocka_unit_test(test_nocase),	cmocka_unit_test(test_put_u64),
+		cmocka_unit_test(test_nocase),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,7 +48,7 @@ static bool is_plain_byte(unsigned char c)
 static void check_pen(const char *text, size_t n, size_t in_at, size_t out_at, bool is_plain)
 {
 	char *in = malloc(in_at + n + 1), *out = malloc(out_at + n + 2), *exact;
-	plain_words odd = {0};
+	bytes16 odd = {0};
 	struct pen w = {out + out_at + 1, &odd};
 
 	assert_non_null(in);
