@@ -66,8 +66,10 @@ static struct str *value_at(struct record *r, size_t i)
 	"\"upstream_version\":\"\",\"upstream_alpn\":\"\"},\"error\":\"\",\"error_detail\":\"\"}"  \
 	"\n"
 
-#define X(name, word, status, rfc9209) &&sizeof(word) - 1 <= REASON_WORD_MAX
-_Static_assert(true REASON_TABLE(X), "LONGEST_FRAME has room for it");
+#define X(name, word, status, rfc9209)                                                             \
+	_Static_assert(sizeof(word) - 1 <= REASON_WORD_MAX, "LONGEST_FRAME has no room "           \
+							    "for " word);
+REASON_TABLE(X)
 #undef X
 
 _Static_assert(sizeof(LONGEST_FRAME) <= LIMIT_RECORD_FRAME, "pen.h checks nothing");

@@ -157,20 +157,21 @@ enum {
 	UPPER = 1 << 10,
 };
 
-#define THREE(from, is) [from] = is, [from + 1] = is, [from + 2] = is
-#define LETTERS(from, is)                                                                          \
-	THREE(from, is), THREE(from + 3, is), THREE(from + 6, is), THREE(from + 9, is),            \
-		THREE(from + 12, is), THREE(from + 15, is), THREE(from + 18, is),                  \
-		THREE(from + 21, is), [from + 24] = is, [from + 25] = is
-
 static const unsigned short kinds[256] = {
-	['?'] = QUESTION, ['#'] = HASH,	       ['&'] = AMPERSAND,   [';'] = SEMICOLON,
-	[':'] = COLON,	  ['@'] = AT,	       ['/'] = SLASH,	    ['='] = EQUALS,
-	['%'] = PERCENT,  LETTERS('a', LOWER), LETTERS('A', UPPER),
+	['?'] = QUESTION, ['#'] = HASH,	 ['&'] = AMPERSAND, [';'] = SEMICOLON, [':'] = COLON,
+	['@'] = AT,	  ['/'] = SLASH, ['='] = EQUALS,    ['%'] = PERCENT,   ['a'] = LOWER,
+	['b'] = LOWER,	  ['c'] = LOWER, ['d'] = LOWER,	    ['e'] = LOWER,     ['f'] = LOWER,
+	['g'] = LOWER,	  ['h'] = LOWER, ['i'] = LOWER,	    ['j'] = LOWER,     ['k'] = LOWER,
+	['l'] = LOWER,	  ['m'] = LOWER, ['n'] = LOWER,	    ['o'] = LOWER,     ['p'] = LOWER,
+	['q'] = LOWER,	  ['r'] = LOWER, ['s'] = LOWER,	    ['t'] = LOWER,     ['u'] = LOWER,
+	['v'] = LOWER,	  ['w'] = LOWER, ['x'] = LOWER,	    ['y'] = LOWER,     ['z'] = LOWER,
+	['A'] = UPPER,	  ['B'] = UPPER, ['C'] = UPPER,	    ['D'] = UPPER,     ['E'] = UPPER,
+	['F'] = UPPER,	  ['G'] = UPPER, ['H'] = UPPER,	    ['I'] = UPPER,     ['J'] = UPPER,
+	['K'] = UPPER,	  ['L'] = UPPER, ['M'] = UPPER,	    ['N'] = UPPER,     ['O'] = UPPER,
+	['P'] = UPPER,	  ['Q'] = UPPER, ['R'] = UPPER,	    ['S'] = UPPER,     ['T'] = UPPER,
+	['U'] = UPPER,	  ['V'] = UPPER, ['W'] = UPPER,	    ['X'] = UPPER,     ['Y'] = UPPER,
+	['Z'] = UPPER,
 };
-
-#undef LETTERS
-#undef THREE
 
 static ATTR_INLINE unsigned kind_of(char c)
 {
