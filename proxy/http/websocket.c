@@ -123,7 +123,9 @@ static int check_accept(const struct request *r, const struct response *answer, 
 
 int websocket_check_response(const struct request *r, const struct response *answer, struct err *e)
 {
-	if (!r->websocket || !str_eq_nocase(answer->upgrade, STR("websocket")))
+	/* HTTP/1.0 knows neither 101 nor an upgrade. */
+	if (!r->websocket || answer->version == HTTP_10 ||
+	    !str_eq_nocase(answer->upgrade, STR("websocket")))
 		return err_reason(e, REASON_UPSTREAM_MALFORMED,
 				  "101 to another upgrade than was asked for");
 	/* RFC 8441 section 5: no server takes part in an extended CONNECT by mistake, so there is
