@@ -21,8 +21,8 @@ struct clienthello {
 	size_t sni_len;
 	bool has_sni;
 	bool sni_dotted; /* it came with a dot at its end (RFC 6066 section 3 has none) */
-	bool ech;	/* encrypted_client_hello is offered (0xfe0d), GREASE included */
-	char alpn[256]; /* wire format, as far as it fits */
+	bool ech;	 /* encrypted_client_hello is offered (0xfe0d), GREASE included */
+	char alpn[256];	 /* wire format, as far as it fits */
 	size_t alpn_len;
 	unsigned version_max; /* 0x0303, 0x0304, ... */
 };
