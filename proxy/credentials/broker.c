@@ -17,6 +17,7 @@
 #include "proxy/credentials/fetch.h"
 #include "proxy/credentials/secret.h"
 #include "proxy/credentials/source.h"
+#include "proxy/http/message.h"
 
 enum kept_state { KEPT_NEW, KEPT_ASKING, KEPT_RESTING, KEPT_LEAVING, KEPT_ENDING };
 
@@ -450,6 +451,7 @@ static void *run(void *arg)
 	struct broker *b = arg;
 
 	loop_run(b->loop);
+	message_free_spares();
 	return NULL;
 }
 

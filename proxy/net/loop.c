@@ -286,7 +286,7 @@ struct loop_buffers *loop_buffers(struct loop *l)
 	return &l->buffers;
 }
 
-int64_t loop_clock_us(struct loop *l)
+ATTR_NOINLINE int64_t loop_clock_us(struct loop *l)
 {
 	struct timespec ts;
 
@@ -332,7 +332,8 @@ void loop_post(struct loop *l, struct letter *m)
 	wake(l);
 }
 
-static void schedule(struct timer *t, struct timer_impl *ti, int64_t in_us)
+/* Apart, so that whoever only moves a deadline does not pay for it. */
+static ATTR_NOINLINE void schedule(struct timer *t, struct timer_impl *ti, int64_t in_us)
 {
 	struct timeval tv = {.tv_sec = in_us / 1000000, .tv_usec = in_us % 1000000};
 

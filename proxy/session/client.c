@@ -680,16 +680,14 @@ static int ds_send_head(struct downstream *d, const struct response *r, bool mor
 	return 0;
 }
 
-static void send_parts(struct client *c, struct str a, struct str b, struct str z)
+static ATTR_INLINE void send_parts(struct client *c, struct str a, struct str b, struct str z)
 {
-	struct str parts[] = {strbuf_str(&c->head), a, b, z};
 	struct iovec v[4];
-	int n = 0;
+	int n = stream_part(v, 0, strbuf_str(&c->head));
 
-	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
-		if (parts[i].n > 0)
-			v[n++] = (struct iovec){.iov_base = (void *)(uintptr_t)parts[i].p,
-						.iov_len = parts[i].n};
+	n = stream_part(v, n, a);
+	n = stream_part(v, n, b);
+	n = stream_part(v, n, z);
 	if (n > 0)
 		stream_writev(c->s, v, n);
 	spare_text_return(&c->worker->spare_texts, &c->head);

@@ -170,6 +170,8 @@ static uint64_t record_last(struct exchange *x)
 /* A real value may stand in it. */
 void exchange_forget_sent(struct exchange *x)
 {
+	if (!x->sent.data && !x->sent.overflowed)
+		return;
 	if (x->swaps_body)
 		strbuf_wipe(&x->sent);
 	else

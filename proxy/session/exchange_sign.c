@@ -128,6 +128,8 @@ int exchange_check_signed(struct exchange *x, struct str data, bool last)
 
 void exchange_sign_end(struct exchange *x)
 {
+	if (!x->signing)
+		return;
 	x->worker->held_bytes -= x->held_bytes;
 	x->held_bytes = 0;
 	signing_free(x->signing);

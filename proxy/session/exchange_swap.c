@@ -157,6 +157,8 @@ void exchange_search_flush(struct exchange *x, body_swap_sink *sink)
 
 void exchange_search_clear(struct exchange *x)
 {
+	if (!x->search && !x->ws)
+		return;
 	if (x->search)
 		body_swap_clear(x->search);
 	if (x->ws)

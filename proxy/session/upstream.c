@@ -7,9 +7,11 @@
 struct upstream *upstream_take(struct worker *w, struct upstream_place *place,
 			       void (*on_event)(void *arg), void *arg, struct err *e)
 {
-	struct upstream *u = upstream_h2_take(w, place, NULL, on_event, arg, e);
+	struct upstream *u = NULL;
 	struct stream *s;
 
+	if (w->origins_n > 0)
+		u = upstream_h2_take(w, place, NULL, on_event, arg, e);
 	if (u || (e && e->reason != REASON_NONE))
 		return u;
 	s = pool_take(w->pool, place->key, &place->addr, &place->port);

@@ -157,10 +157,9 @@ static void u_release(struct upstream *up)
 	struct upstream_h1 *u = h1_of(up);
 	struct stream *s = u->s;
 
-	if (u->failed || !u->keep || !u->got_end || !u->sent_end || stream_data(s).n > 0 ||
-	    stream_at_eof(s) || stream_pending(s) > 0)
+	if (u->failed || !u->keep || !u->got_end || !u->sent_end)
 		stream_close(s);
-	else
+	else /* which looks whether it is quiet */
 		pool_put(u->worker->pool, u->place.key, s, &u->place.addr, u->place.port);
 	loop_bury(u->worker->loop, u, free_upstream);
 }
@@ -191,16 +190,14 @@ static size_t u_room(const struct upstream *up)
 	return stream_room(u->s);
 }
 
-static void send_parts(struct upstream_h1 *u, struct str a, struct str b, struct str c)
+static ATTR_INLINE void send_parts(struct upstream_h1 *u, struct str a, struct str b, struct str c)
 {
 	struct iovec v[4];
-	int n = 0;
-	struct str parts[] = {strbuf_str(&u->head), a, b, c};
+	int n = stream_part(v, 0, strbuf_str(&u->head));
 
-	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
-		if (parts[i].n > 0)
-			v[n++] = (struct iovec){.iov_base = (void *)(uintptr_t)parts[i].p,
-						.iov_len = parts[i].n};
+	n = stream_part(v, n, a);
+	n = stream_part(v, n, b);
+	n = stream_part(v, n, c);
 	if (n > 0)
 		stream_writev(u->s, v, n);
 	if (u->head.len > 0)

@@ -298,6 +298,7 @@ void worker_free(struct worker *w)
 	snapshot_unref(w->snapshot);
 	snapshot_unref(w->next);
 	free(w->listeners);
+	message_free_spares();
 	free(w);
 }
 
