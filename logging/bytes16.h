@@ -106,7 +106,7 @@ static ATTR_INLINE bytes16 bytes16_load_few(const char *p, size_t n)
 	if (n & 2)
 		memcpy((char *)&v + (n & 12), p + (n & 12), 2);
 	if (n & 1)
-		((char *)&v)[n & 14] = p[n & 14];
+		v[n & 14] = (unsigned char)p[n & 14];
 	return v;
 }
 
