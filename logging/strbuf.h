@@ -84,8 +84,8 @@ static inline void strbuf_add(struct strbuf *b, struct str s)
 		return;
 	}
 	memcpy(p, s.p, s.n);
+	p[s.n] = '\0';
 	b->len += s.n;
-	b->data[b->len] = '\0';
 }
 
 static inline void strbuf_addc(struct strbuf *b, char c)

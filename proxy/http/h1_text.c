@@ -123,7 +123,7 @@ static int refuse_name(struct str line, size_t at, struct err *e)
 
 int h1_next_field(struct str *rest, struct field *ret, struct err *e)
 {
-	struct str line = STR_NONE, value;
+	struct str line = STR(""), value;
 	size_t n, bad;
 
 	if (rest->n >= 2 && rest->p[0] == '\r' && rest->p[1] == '\n') {

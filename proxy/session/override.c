@@ -241,9 +241,12 @@ static struct str decoded(struct str s, char *buf, size_t size)
 	size_t n = 0;
 
 	for (size_t i = 0; i < s.n && n < size; i++) {
-		if (s.p[i] == '%' && i + 2 < s.n && hex_value(s.p[i + 1]) >= 0 &&
-		    hex_value(s.p[i + 2]) >= 0) {
-			buf[n++] = (char)(hex_value(s.p[i + 1]) << 4 | hex_value(s.p[i + 2]));
+		bool is_escape = s.p[i] == '%' && i + 2 < s.n;
+		int high = is_escape ? hex_value(s.p[i + 1]) : -1;
+		int low = is_escape ? hex_value(s.p[i + 2]) : -1;
+
+		if (high >= 0 && low >= 0) {
+			buf[n++] = (char)(high << 4 | low);
 			i += 2;
 		} else {
 			buf[n++] = s.p[i];
