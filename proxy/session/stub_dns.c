@@ -89,6 +89,7 @@ static bool write_refusal(struct stub_dns *d, const struct listener_peer *from, 
 	audit_init(&r, &m, RECORD_DNS_DENY);
 	r.id = str_from(id, RECORD_ID_LEN);
 	audit_caller(&r, &caller, &who);
+	audit_policy(&r, who.policy);
 	r.host = host;
 	audit_rule(&r, &m, rule);
 	audit_decision(&r, false, why->reason);
