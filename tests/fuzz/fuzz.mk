@@ -28,7 +28,7 @@ fuzz-regress: fuzz-build
 
 # What a target links besides itself: its layer and those below; the log reader alone out of cli.
 FUZZ_LINK_keeper := $(call libs,keeper)
-FUZZ_LINK_log := $(BUILD)/proxy/cli/log.o $(call libs,logging)
+FUZZ_LINK_log := $(BUILD)/proxy/cli/log.o $(BUILD)/proxy/net/poll_again.o $(call libs,logging)
 FUZZ_LINK_placeholder := $(call libs,credentials)
 FUZZ_LINK_blank := $(call libs,credentials)
 FUZZ_LINK_jwt := $(call libs,credentials)

@@ -634,7 +634,6 @@ static int records(FILE *out)
 		abort(); /* half a line */
 	fwrite(strbuf_cstr(&b), 1, b.len, out);
 	strbuf_clear(&b);
-	strbuf_clear(&same);
 	return rc;
 }
 
