@@ -342,13 +342,17 @@ static void note(struct faults *f, int rc)
 static int copy_head(struct str head, struct request *r, struct url_room *ret_room, struct str *ret)
 {
 	char *bytes;
+	size_t room;
 
 	head = str_head(head, LIMIT_HEAD_BYTES);
-	r->mem = message_new_mem(TARGET_ROOM + head.n, &r->fields, &bytes, &r->spare);
+	/* A CONNECT is kept until its tunnel says what it is, and some never do. */
+	r->spare = !str_starts(head, STR("CONNECT "));
+	room = r->spare ? TARGET_ROOM : 0;
+	r->mem = message_new_mem(room + head.n, &r->fields, &bytes, &r->spare);
 	if (!r->mem)
 		return -1;
-	*ret_room = (struct url_room){bytes, TARGET_ROOM};
-	bytes += TARGET_ROOM;
+	*ret_room = (struct url_room){bytes, room};
+	bytes += room;
 	if (head.n > 0)
 		memcpy(bytes, head.p, head.n);
 	*ret = str_from(bytes, head.n);

@@ -82,6 +82,7 @@ int h1_parse_response(struct str head, struct str method, struct response *ret, 
 	char *bytes;
 
 	response_init(ret);
+	ret->spare = true;
 	ret->mem = message_new_mem(head.n, &ret->fields, &bytes, &ret->spare);
 	if (!ret->mem)
 		return err_reason(e, REASON_INTERNAL_ERROR, "out of memory");

@@ -20,7 +20,7 @@ static _Thread_local struct {
 
 static char *take_mem(size_t size, bool *ret_spare)
 {
-	*ret_spare = size <= SPARE_BYTES && !HAS_ADDRESS_SANITIZER;
+	*ret_spare = *ret_spare && size <= SPARE_BYTES && !HAS_ADDRESS_SANITIZER;
 	if (!*ret_spare)
 		return malloc(size);
 	return spares.n > 0 ? spares.v[--spares.n] : malloc(SPARE_BYTES);
@@ -74,14 +74,15 @@ void message_free_spares(void)
 
 char *message_new_mem(size_t bytes, struct fields *f, char **ret_bytes, bool *ret_spare)
 {
-	char *mem = take_mem(FIRST_CAP * sizeof(*f->v) + bytes, ret_spare);
+	size_t cap = *ret_spare ? FIRST_CAP : 0;
+	char *mem = take_mem(cap * sizeof(*f->v) + bytes, ret_spare);
 
 	if (!mem) {
 		*ret_spare = false;
 		return NULL;
 	}
-	*f = (struct fields){.v = (struct field *)(void *)mem, .cap = FIRST_CAP, .lent = true};
-	*ret_bytes = mem + FIRST_CAP * sizeof(*f->v);
+	*f = (struct fields){.v = (struct field *)(void *)mem, .cap = cap, .lent = true};
+	*ret_bytes = mem + cap * sizeof(*f->v);
 	return mem;
 }
 

@@ -85,10 +85,11 @@ void request_clear(struct request *r);
 void response_init(struct response *r);
 void response_clear(struct response *r);
 
-/* Memory for a message with room for `bytes` bytes, which *ret_bytes points to, and before them for
- * as many fields as most heads have: f, which must be empty, begins with that. The message owns it
- * as its mem; *ret_spare is whether it comes from what the thread keeps for heads of usual size,
- * and goes back there. NULL when memory is out. */
+/* Memory for a message with room for `bytes` bytes, which *ret_bytes points to; f, which must be
+ * empty, begins with it. The message owns it as its mem. *ret_spare: whether the message is gone
+ * soon. Then it has room for as many fields as most heads have, and may come from what the thread
+ * keeps for heads of usual size, in blocks larger than most need; afterwards *ret_spare says
+ * whether it did, and goes back there. NULL when memory is out. */
 char *message_new_mem(size_t bytes, struct fields *f, char **ret_bytes,
 		      bool *ret_spare) ATTR_NODISCARD;
 /* Frees what the calling thread has kept. */

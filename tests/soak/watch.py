@@ -16,6 +16,12 @@ class Process:
                 return int(line.split()[1])
         return 0
 
+    def peak_kib(self) -> int:
+        """The most that was resident since this was asked last (proc_pid_clear_refs(5))."""
+        peak = self.rss_kib("VmHWM")
+        (self.proc / "clear_refs").write_text("5")
+        return peak
+
     def descriptors(self) -> collections.Counter:
         """By kind: socket, pipe, file, and the anonymous ones by name."""
         out = collections.Counter()

@@ -244,6 +244,7 @@ static void test_memory(void **state)
 	for (size_t size = 0; size < 8192; size += 1000) {
 		for (int round = 0; round < 2; round++) {
 			request_init(&r);
+			r.spare = true;
 			r.mem = message_new_mem(size, &r.fields, &bytes, &r.spare);
 			assert_non_null(r.mem);
 			memset(bytes, 'x', size);
@@ -261,6 +262,16 @@ static void test_memory(void **state)
 			assert_null(r.mem);
 		}
 	}
+	/* One that stays is no larger than it must be. */
+	request_init(&r);
+	r.mem = message_new_mem(10, &r.fields, &bytes, &r.spare);
+	assert_non_null(r.mem);
+	assert_ptr_equal(r.mem, bytes);
+	assert_false(r.spare);
+	for (size_t i = 0; i < LIMIT_HEAD_FIELDS; i++)
+		assert_int_equal(fields_add(&r.fields, STR("n"), STR("v")), 0);
+	assert_int_equal(fields_add(&r.fields, STR("n"), STR("v")), -1);
+	request_clear(&r);
 	message_free_spares();
 	message_free_spares();
 }
