@@ -42,7 +42,8 @@ __attribute__((constructor)) static void start(void)
 	}
 	if (m != MAP_FAILED)
 		offset_ns = m;
-	if (what)
+	/* a copy: stile clears its environment once it has read it */
+	if (what && (what = strdup(what)))
 		prove = what;
 	*(void **)&real_clock = dlsym(RTLD_NEXT, "clock_gettime");
 }
