@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "logging/percent.h"
 #include "logging/record.h"
 
 #define KEY_MAX	      256 /* a longer key is taken for a secret one unread */
@@ -96,34 +97,6 @@ static bool has_secret_end(struct str s)
 	return false;
 }
 
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
-
-/* Percent-decodes in place; a % without two digits stays. Returns the new length. */
-static size_t decode(char *key, size_t n)
-{
-	size_t len = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		if (key[i] == '%' && i + 2 < n && hex_digit(key[i + 1]) >= 0 &&
-		    hex_digit(key[i + 2]) >= 0) {
-			key[len++] = (char)(hex_digit(key[i + 1]) * 16 + hex_digit(key[i + 2]));
-			i += 2;
-		} else {
-			key[len++] = key[i];
-		}
-	}
-	return len;
-}
-
 /* Decodes until nothing changes, because some servers decode again what a gateway has decoded.
  * False when it takes more rounds than an honest client needs. */
 static bool decode_fully(char *key, size_t *len)
@@ -134,7 +107,7 @@ static bool decode_fully(char *key, size_t *len)
 		if (!memchr(key, '%', before))
 			return true;
 
-		*len = decode(key, before);
+		*len = percent_decode(str_from(key, before), key, before);
 		if (*len == before)
 			return true;
 	}
@@ -232,13 +205,13 @@ static char decoded_at(struct str s, size_t i, size_t *ret_n)
 	size_t at = i + 1;
 
 	*ret_n = 1;
-	if (s.p[i] != '%' || i + 2 >= s.n || hex_digit(s.p[i + 1]) < 0 || hex_digit(s.p[i + 2]) < 0)
+	if (s.p[i] != '%' || i + 2 >= s.n || hex_value(s.p[i + 1]) < 0 || hex_value(s.p[i + 2]) < 0)
 		return s.p[i];
 	while (at + 3 < s.n && s.p[at] == '2' && s.p[at + 1] == '5' &&
-	       hex_digit(s.p[at + 2]) >= 0 && hex_digit(s.p[at + 3]) >= 0)
+	       hex_value(s.p[at + 2]) >= 0 && hex_value(s.p[at + 3]) >= 0)
 		at += 2;
 	*ret_n = at + 2 - i;
-	return (char)(hex_digit(s.p[at]) * 16 + hex_digit(s.p[at + 1]));
+	return (char)(hex_value(s.p[at]) * 16 + hex_value(s.p[at + 1]));
 }
 
 /* From `from` on, the first of `marks` in any spelling: where it stands, and what and how long it

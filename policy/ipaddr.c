@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "logging/hex.h"
+
 #define V4_BITS 32
 #define V6_BITS 128
 /* More IPv4 addresses than one IPv6 address can carry: local-use NAT64 has four layouts, ISATAP
@@ -153,17 +155,6 @@ static int parse_v4(struct str in, uint8_t ret[4])
 		return -1;
 	memcpy(ret, out, 4);
 	return 0;
-}
-
-static int hex_value(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
 }
 
 /* One group of 1 to 4 hexadecimal digits at *at. */

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "logging/hex.h"
 #include "logging/limits.h"
 #include "policy/lookalike.h"
 #include "policy/url.h"
@@ -72,14 +73,6 @@ struct pattern_forms {
 static char lower(char c)
 {
 	return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-}
-
-static int hex_value(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c = lower(c);
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 static bool is_escape(const char *p, size_t left)

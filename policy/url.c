@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "logging/bytes16.h"
+#include "logging/hex.h"
 #include "policy/lookalike.h"
 
 /* What a raw byte of the target is. */
@@ -90,17 +91,6 @@ static int too_long(struct err *e)
 	return err_reason(e, REASON_TARGET_TOO_LONG,
 			  "the target is longer than %d bytes in its canonical form",
 			  LIMIT_TARGET_BYTES);
-}
-
-static int hex_value(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
 }
 
 /* The value of the escape at in[at], or -1 if it is broken. */

@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "logging/hex.h"
 #include "logging/limits.h"
 #include "proxy/credentials/redact_internal.h"
 
@@ -32,14 +33,6 @@ bool redact_folds_to(enum redact_fold f, unsigned char text, unsigned char needl
 
 /* ---- escapes ---- */
 
-static int hex_value(unsigned char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c |= 0x20;
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* n hexadecimal digits at p[at]: 1; 0: no; -1: they may follow. */
 static int read_hex(const unsigned char *p, size_t n, size_t at, unsigned digits, uint32_t *ret)
 {
@@ -47,9 +40,9 @@ static int read_hex(const unsigned char *p, size_t n, size_t at, unsigned digits
 	for (size_t i = at; i < at + digits; i++) {
 		if (i >= n)
 			return -1;
-		if (hex_value(p[i]) < 0)
+		if (hex_value((char)p[i]) < 0)
 			return 0;
-		*ret = *ret << 4 | (uint32_t)hex_value(p[i]);
+		*ret = *ret << 4 | (uint32_t)hex_value((char)p[i]);
 	}
 	return 1;
 }
@@ -135,10 +128,10 @@ static int read_number(const unsigned char *p, size_t n, unsigned char out[4], u
 	size_t from = hex ? 3 : 2, i = from;
 	uint32_t c = 0;
 
-	for (; i < n && i - from < REFERENCE_DIGITS && hex_value(p[i]) >= 0; i++) {
+	for (; i < n && i - from < REFERENCE_DIGITS && hex_value((char)p[i]) >= 0; i++) {
 		if (!hex && (p[i] < '0' || p[i] > '9'))
 			return 0;
-		c = c * (hex ? 16 : 10) + (uint32_t)hex_value(p[i]);
+		c = c * (hex ? 16 : 10) + (uint32_t)hex_value((char)p[i]);
 	}
 	if (i == n)
 		return i - from <= REFERENCE_DIGITS ? -1 : 0;
@@ -242,7 +235,7 @@ static int fits_at_depth(const struct needle *d, size_t i, const struct text *t,
 	if (len < 0) {
 		/* Half of a percent-encoding tells already what it cannot be. */
 		if (depth == 0 && t->p[at] == '%' && t->n - at == 2 && d->fold == REDACT_PLAIN &&
-		    hex_value(t->p[at + 1]) != d->p[i] >> 4)
+		    hex_value((char)t->p[at + 1]) != d->p[i] >> 4)
 			return NO;
 		return t->whole ? NO : OPEN;
 	}

@@ -14,6 +14,7 @@
 #include <openssl/evp.h>
 
 #include "logging/limits.h"
+#include "logging/percent.h"
 
 #define HASH_BYTES  32
 #define STAMP_LEN   16 /* 20150830T123600Z */
@@ -186,23 +187,13 @@ static size_t plain_run(struct str s)
 	return n;
 }
 
-static int hex_digit(char c)
-{
-	return c >= '0' && c <= '9'   ? c - '0'
-	       : c >= 'a' && c <= 'f' ? c - 'a' + 10
-	       : c >= 'A' && c <= 'F' ? c - 'A' + 10
-				      : -1;
-}
-
 /* The byte that s begins with, decoded; how long it is there. */
 static size_t decode_one(struct str s, unsigned char *ret)
 {
-	if (s.p[0] == '%' && s.n > 2 && hex_digit(s.p[1]) >= 0 && hex_digit(s.p[2]) >= 0) {
-		*ret = (unsigned char)(hex_digit(s.p[1]) * 16 + hex_digit(s.p[2]));
-		return 3;
-	}
-	*ret = (unsigned char)s.p[0];
-	return 1;
+	int byte = percent_byte(s, 0);
+
+	*ret = byte < 0 ? (unsigned char)s.p[0] : (unsigned char)byte;
+	return byte < 0 ? 1 : 3;
 }
 
 bool sigv4_keeps_path(struct str service)

@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "logging/percent.h"
+
 #define NAME_MAX_BYTES 256 /* a longer query key is no name that a server knows */
 
 /* A field is an identity when the last word of its name (all but letters and digits separate) is
@@ -246,14 +248,6 @@ bool strip_fields(const struct strip *s, struct fields *f)
 	return kept != had;
 }
 
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c = lower(c);
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* The letters and digits of a key, percent-decoded, in lower case, up to a "[" (a list's or a map's
  * element). -1: there are more than fit. */
 static int fold_key(struct str key, char *out, size_t out_max, size_t *ret_n)
@@ -261,13 +255,11 @@ static int fold_key(struct str key, char *out, size_t out_max, size_t *ret_n)
 	size_t n = 0;
 
 	for (size_t i = 0; i < key.n; i++) {
-		char c = key.p[i];
+		int byte = percent_byte(key, i);
+		char c = byte < 0 ? key.p[i] : (char)byte;
 
-		if (c == '%' && i + 2 < key.n && hex_digit(key.p[i + 1]) >= 0 &&
-		    hex_digit(key.p[i + 2]) >= 0) {
-			c = (char)(hex_digit(key.p[i + 1]) * 16 + hex_digit(key.p[i + 2]));
+		if (byte >= 0)
 			i += 2;
-		}
 		if (c == '[' && n > 0)
 			break;
 		c = lower(c);

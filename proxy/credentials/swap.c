@@ -9,6 +9,7 @@
 
 #include <openssl/evp.h>
 
+#include "logging/percent.h"
 #include "proxy/credentials/strip.h"
 #include "proxy/credentials/swap_internal.h"
 
@@ -36,31 +37,6 @@ bool swap_is_any(const struct swap *s)
 
 /* ---- spellings ---- */
 
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c = (char)(c | 0x20);
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* Into out, which has room for s.n; how many. */
-static size_t percent_decode(struct str s, char *out)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < s.n; i++) {
-		if (s.p[i] == '%' && i + 2 < s.n && hex_digit(s.p[i + 1]) >= 0 &&
-		    hex_digit(s.p[i + 2]) >= 0) {
-			out[n++] = (char)(hex_digit(s.p[i + 1]) * 16 + hex_digit(s.p[i + 2]));
-			i += 2;
-		} else {
-			out[n++] = s.p[i];
-		}
-	}
-	return n;
-}
-
 /* As it stands, and with its escapes undone. Memory that is out counts as a hit. */
 static bool holds(const struct needles *n, struct str s, size_t *ret_which)
 {
@@ -78,7 +54,7 @@ static bool holds(const struct needles *n, struct str s, size_t *ret_which)
 			return true;
 		}
 		/* In place the second time: what is written is never ahead of what is read. */
-		s.n = percent_decode(s, mem);
+		s.n = percent_decode(s, mem, s.n);
 		s.p = mem;
 		found = needles_find(n, s, ret_which) >= 0;
 	}
@@ -381,7 +357,8 @@ static bool decodes_to(struct str s, struct str text)
 {
 	char mem[3 * LIMIT_PLACEHOLDER_BYTES];
 
-	return s.n <= sizeof(mem) && str_eq(str_from(mem, percent_decode(s, mem)), text);
+	return s.n <= sizeof(mem) &&
+	       str_eq(str_from(mem, percent_decode(s, mem, sizeof(mem))), text);
 }
 
 /* Pairs end at `;` as well, as in strip.c: which of the two it was stays with the pair behind it.

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "logging/hex.h"
 #include "logging/limits.h"
 #include "proxy/http/field_kind.h"
 #include "proxy/http/h1_text.h"
@@ -48,17 +49,6 @@ void body_reader_clear(struct body_reader *b)
 }
 
 /* ---- chunk lines ---- */
-
-static int hex_value(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
 
 /* 1*HEXDIG and nothing that other readers might take for more of it. Returns the digits read, or
  * -1. */

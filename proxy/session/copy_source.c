@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "logging/limits.h"
+#include "logging/percent.h"
 
 #define NAME_MAX_BYTES 32
 
@@ -180,29 +181,10 @@ static int check_url(struct check *c, struct str value)
 	return rc;
 }
 
-static int hex_value(char c)
-{
-	return c >= '0' && c <= '9'   ? c - '0'
-	       : c >= 'a' && c <= 'f' ? c - 'a' + 10
-	       : c >= 'A' && c <= 'F' ? c - 'A' + 10
-				      : -1;
-}
-
 /* As far as it fits: a longer name is none of these. */
 static struct str decoded(struct str s, char mem[NAME_MAX_BYTES])
 {
-	size_t n = 0;
-
-	for (size_t i = 0; i < s.n && n < NAME_MAX_BYTES; i++) {
-		if (s.p[i] == '%' && i + 2 < s.n && hex_value(s.p[i + 1]) >= 0 &&
-		    hex_value(s.p[i + 2]) >= 0) {
-			mem[n++] = (char)(hex_value(s.p[i + 1]) << 4 | hex_value(s.p[i + 2]));
-			i += 2;
-		} else {
-			mem[n++] = s.p[i];
-		}
-	}
-	return str_from(mem, n);
+	return str_from(mem, percent_decode(s, mem, NAME_MAX_BYTES));
 }
 
 /* Stores take fields out of the query as well, where that is signed: nobody needs it here. */

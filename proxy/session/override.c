@@ -6,6 +6,7 @@
 
 #include "logging/attrs.h"
 #include "logging/limits.h"
+#include "logging/percent.h"
 
 enum what { NOTHING, METHOD, PATH, HOST, FORWARDED, DESTINATION };
 
@@ -227,32 +228,10 @@ static int check_one(struct check *c, enum what what, struct str value)
 	return 0;
 }
 
-static int hex_value(char ch)
-{
-	if (ch >= '0' && ch <= '9')
-		return ch - '0';
-	ch = str_name_fold(ch);
-	return ch >= 'a' && ch <= 'f' ? ch - 'a' + 10 : -1;
-}
-
 /* Decoded into buf as far as it fits; a longer one is nothing that is looked for here. */
 static struct str decoded(struct str s, char *buf, size_t size)
 {
-	size_t n = 0;
-
-	for (size_t i = 0; i < s.n && n < size; i++) {
-		bool is_escape = s.p[i] == '%' && i + 2 < s.n;
-		int high = is_escape ? hex_value(s.p[i + 1]) : -1;
-		int low = is_escape ? hex_value(s.p[i + 2]) : -1;
-
-		if (high >= 0 && low >= 0) {
-			buf[n++] = (char)(high << 4 | low);
-			i += 2;
-		} else {
-			buf[n++] = s.p[i];
-		}
-	}
-	return str_from(buf, n);
+	return str_from(buf, percent_decode(s, buf, size));
 }
 
 /* As PHP reads it: without blanks in front, up to a NUL. (That it takes `.`, `[` and a blank for

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "logging/hex.h"
 #include "proxy/http/websocket.h"
 #include "proxy/session/client.h"
 #include "tests/replay/rig.h"
@@ -49,11 +50,6 @@ static char *copy(const char *p, size_t n)
 	return r;
 }
 
-static int hex(char c)
-{
-	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* Text in quotes with \r \n \t \" \\ \xHH; behind it perhaps *N. */
 static const char *read_quoted(const char *p, struct word *w)
 {
@@ -67,8 +63,8 @@ static const char *read_quoted(const char *p, struct word *w)
 			c = *++p;
 			if (c == 'r' || c == 'n' || c == 't')
 				c = c == 'r' ? '\r' : c == 'n' ? '\n' : '\t';
-			else if (c == 'x' && hex(p[1]) >= 0 && hex(p[2]) >= 0) {
-				c = (char)(hex(p[1]) * 16 + hex(p[2]));
+			else if (c == 'x' && hex_value(p[1]) >= 0 && hex_value(p[2]) >= 0) {
+				c = (char)(hex_value(p[1]) * 16 + hex_value(p[2]));
 				p += 2;
 			}
 		}
