@@ -9,7 +9,6 @@
 
 #define ATTR_PRINTF(fmt_at, args_at) __attribute__((format(printf, fmt_at, args_at)))
 #define ATTR_NODISCARD		     __attribute__((warn_unused_result))
-#define ATTR_NOINLINE		     __attribute__((noinline))
 #define ATTR_NORETURN		     __attribute__((noreturn))
 /* Of a short function whose arguments are mostly literals, so that little of it is left. */
 #define ATTR_INLINE inline __attribute__((always_inline))

@@ -6,7 +6,6 @@
 #include "logging/writer.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -14,6 +13,7 @@
 #include "logging/limits.h"
 #include "logging/log.h"
 #include "logging/queue.h"
+#include "logging/thread.h"
 
 #define IOV_CHUNKS     256 /* chunks in one writev */
 #define LOOK_EVERY_MS  500 /* whether the path still names the open file */
@@ -403,25 +403,10 @@ static void *writer_main(void *arg)
 	}
 }
 
-/* No signal is for this thread: they belong to the main one. */
-static int start_thread(struct log_writer *w)
-{
-	sigset_t all, old;
-	int error;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	error = pthread_create(&w->thread, NULL, writer_main, w);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	return error;
-}
-
 int log_writer_start(struct log_writer *w, struct err *e)
 {
-	int error = start_thread(w);
-
-	if (error)
-		return err_sys(e, error, "cannot start the log's thread");
+	if (thread_start(&w->thread, writer_main, w, "thread of the log", e) < 0)
+		return -1;
 	w->is_started = true;
 	return 0;
 }

@@ -8,12 +8,12 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
 #include "logging/limits.h"
+#include "logging/thread.h"
 #include "proxy/credentials/fetch.h"
 #include "proxy/credentials/secret.h"
 #include "proxy/credentials/source.h"
@@ -476,17 +476,8 @@ int broker_new(struct helpers *h, struct broker **ret, struct err *e)
 
 int broker_start(struct broker *b, struct err *e)
 {
-	sigset_t all, before;
-	int rc;
-
-	sigfillset(&all);
-	/* By which a call is told that the filter does not let through (../keeper/confine.h). */
-	sigdelset(&all, SIGSYS);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(&b->thread, NULL, run, b);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (rc != 0)
-		return err_sys(e, rc, "thread of the credentials");
+	if (thread_start(&b->thread, run, b, "thread of the credentials", e) < 0)
+		return -1;
 	b->started = true;
 	return 0;
 }

@@ -207,17 +207,6 @@ static void add_header(const struct jwt_key *k, const char *kid, struct strbuf *
 	strbuf_clear(&text);
 }
 
-static struct secret *secret_of(struct str value)
-{
-	struct secret *s = secret_new(value.n + 1);
-
-	if (!s)
-		return NULL;
-	memcpy(secret_room(s), value.p, value.n);
-	secret_trim(s, value.n);
-	return s;
-}
-
 int jwt_sign(const struct jwt_key *k, const char *kid, struct str claims, struct secret **ret,
 	     struct err *e)
 {
@@ -235,7 +224,7 @@ int jwt_sign(const struct jwt_key *k, const char *kid, struct str claims, struct
 	} else {
 		strbuf_addc(&out, '.');
 		encode_base64url(&out, str_from(sig, n));
-		*ret = out.overflowed ? NULL : secret_of(strbuf_str(&out));
+		*ret = out.overflowed ? NULL : secret_copy(strbuf_str(&out));
 		rc = *ret ? 0 : bad(e, "out of memory");
 	}
 	strbuf_wipe(&out);

@@ -302,13 +302,9 @@ int redactor_new(const struct config_credential *c, struct str value, struct red
 	int rc = 0;
 
 	if (user > 0) {
-		pair = secret_new(user + 1 + value.n);
+		pair = secret_join(str_from(c->username, user), ':', value);
 		if (!pair)
 			return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "out of memory");
-		memcpy(secret_room(pair), c->username, user);
-		secret_room(pair)[user] = ':';
-		memcpy(secret_room(pair) + user + 1, value.p, value.n);
-		secret_trim(pair, user + 1 + value.n);
 		whole = secret_value(pair);
 	}
 	*ret = NULL;

@@ -6,6 +6,7 @@
 #include "proxy/credentials/secret.h"
 
 #include <stdatomic.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <sys/mman.h>
@@ -53,6 +54,34 @@ char *secret_room(struct secret *s)
 void secret_trim(struct secret *s, size_t n)
 {
 	s->n = n;
+}
+
+static void add(struct secret *s, struct str more)
+{
+	if (more.n > 0)
+		memcpy(s->value + s->n, more.p, more.n);
+	s->n += more.n;
+}
+
+struct secret *secret_copy(struct str value)
+{
+	struct secret *s = secret_new(value.n);
+
+	if (s)
+		add(s, value);
+	return s;
+}
+
+struct secret *secret_join(struct str a, char between, struct str b)
+{
+	struct secret *s = secret_new(a.n + 1 + b.n);
+
+	if (!s)
+		return NULL;
+	add(s, a);
+	add(s, str_from(&between, 1));
+	add(s, b);
+	return s;
 }
 
 struct secret *secret_ref(struct secret *s)

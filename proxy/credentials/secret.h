@@ -14,6 +14,9 @@ struct secret *secret_new(size_t room);
 /* Where the value goes; secret_trim says how much of the room it took. Only before it is shared. */
 char *secret_room(struct secret *s);
 void secret_trim(struct secret *s, size_t n);
+/* One with `value`, and one with `a`, `between` and `b`; NULL when memory is out. */
+struct secret *secret_copy(struct str value);
+struct secret *secret_join(struct str a, char between, struct str b);
 /* What finds it in an answer; taken over. Only before it is shared. */
 void secret_set_redactor(struct secret *s, struct redactor *r);
 

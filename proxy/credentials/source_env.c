@@ -69,14 +69,12 @@ static int take(const char *name, struct err *e)
 	if (c)
 		c->name = strdup(name);
 	if (c && c->name)
-		c->value = secret_new(strlen(value) + 1);
+		c->value = secret_copy(str_from_c(value));
 	if (!c || !c->value) {
 		free(c ? c->name : NULL);
 		free(c);
 		return err_set(e, "out of memory");
 	}
-	memcpy(secret_room(c->value), value, strlen(value));
-	secret_trim(c->value, strlen(value));
 	c->next = captured;
 	captured = c;
 	wipe(name);

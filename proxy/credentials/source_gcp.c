@@ -276,13 +276,7 @@ static int impersonate(struct gcp *g, struct str bearer, struct err *e)
 
 static struct secret *secret_of(struct str value)
 {
-	struct secret *s = value.n <= LIMIT_SECRET_BYTES ? secret_new(value.n + 1) : NULL;
-
-	if (s) {
-		memcpy(secret_room(s), value.p, value.n);
-		secret_trim(s, value.n);
-	}
-	return s;
+	return value.n <= LIMIT_SECRET_BYTES ? secret_copy(value) : NULL;
 }
 
 /* An ID token says its end itself, and whom it is for. */

@@ -56,7 +56,6 @@ static bool reads_file(const struct config_credential *c)
 static int read_pair(struct entry *en, struct secret **ret, struct err *e)
 {
 	struct secret *cert = NULL, *key = NULL, *both = NULL;
-	struct str a, b;
 	int rc = -1;
 
 	en->key_mark = (struct source_mark){0};
@@ -66,17 +65,11 @@ static int read_pair(struct entry *en, struct secret **ret, struct err *e)
 		(void)err_wrap(e, "`key`");
 		goto out;
 	}
-	a = secret_value(cert);
-	b = secret_value(key);
-	both = secret_new(a.n + b.n + 2);
+	both = secret_join(secret_value(cert), '\n', secret_value(key));
 	if (!both) {
 		(void)err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "out of memory");
 		goto out;
 	}
-	memcpy(secret_room(both), a.p, a.n);
-	secret_room(both)[a.n] = '\n';
-	memcpy(secret_room(both) + a.n + 1, b.p, b.n);
-	secret_trim(both, a.n + 1 + b.n);
 	*ret = both;
 	rc = 0;
 out:

@@ -97,11 +97,9 @@ static int copy(struct str value, struct secret **ret, struct err *e)
 	if (value.n > LIMIT_SECRET_BYTES)
 		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "it is larger than %d bytes",
 				  LIMIT_SECRET_BYTES);
-	s = secret_new(value.n + 1);
+	s = secret_copy(value);
 	if (!s)
 		return bad(e, "out of memory");
-	memcpy(secret_room(s), value.p, value.n);
-	secret_trim(s, value.n);
 	*ret = s;
 	return 0;
 }

@@ -125,13 +125,9 @@ static int join(struct secret *a, struct secret *b, char between, struct secret 
 
 	if (str_find(x, between) >= 0 && between != '\n')
 		return bad(e, "the first of its fields holds a colon, which ends a user name");
-	both = secret_new(x.n + y.n + 2);
+	both = secret_join(x, between, y);
 	if (!both)
 		return bad(e, "out of memory");
-	memcpy(secret_room(both), x.p, x.n);
-	secret_room(both)[x.n] = between;
-	memcpy(secret_room(both) + x.n + 1, y.p, y.n);
-	secret_trim(both, x.n + 1 + y.n);
 	*ret = both;
 	return 0;
 }

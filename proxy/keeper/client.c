@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -18,6 +17,7 @@
 #include <openssl/crypto.h>
 
 #include "logging/log.h"
+#include "logging/thread.h"
 #include "proxy/credentials/secret.h"
 #include "proxy/net/pass_fd.h"
 #include "proxy/net/poll_again.h"
@@ -101,17 +101,6 @@ bool keeper_is_gone(const struct keeper *k)
 
 /* ---- what comes ---- */
 
-struct secret *client_secret(struct str value)
-{
-	struct secret *s = secret_new(value.n + 1);
-
-	if (!s)
-		return NULL;
-	memcpy(secret_room(s), value.p, value.n);
-	secret_trim(s, value.n);
-	return s;
-}
-
 static struct credential_store *store_of(struct keeper *k, uint32_t id)
 {
 	struct credential_store *found = NULL;
@@ -145,7 +134,7 @@ static int on_credential(struct keeper *k, const struct wire_msg *m)
 	(void)err_reason(&why, REASON_CREDENTIAL_UNAVAILABLE, "%.*s", (int)c.why_n,
 			 rest.p + c.value_n);
 	if (c.has_value)
-		value = client_secret(str_head(rest, c.value_n));
+		value = secret_copy(str_head(rest, c.value_n));
 	if (c.has_value && !value)
 		(void)err_reason(&why, REASON_CREDENTIAL_UNAVAILABLE, "out of memory");
 	credential_store_put(s, c.index, value, c.life_us, c.next_us, why.text[0] ? &why : NULL);
@@ -233,15 +222,8 @@ static void *run(void *arg)
 
 int keeper_attend(struct keeper *k, struct err *e)
 {
-	sigset_t all, before;
-	int rc;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(&k->thread, NULL, run, k);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (rc != 0)
-		return err_sys(e, rc, "thread of the keeper");
+	if (thread_start(&k->thread, run, k, "thread of the keeper", e) < 0)
+		return -1;
 	k->is_attended = true;
 	return 0;
 }

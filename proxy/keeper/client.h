@@ -59,7 +59,6 @@ void client_free(struct keeper *k);
 /* For a feed: arg is the keeper. */
 int client_mint(void *arg, uint32_t store, size_t i, struct str sandbox, struct secret **ret,
 		struct err *e);
-struct secret *client_secret(struct str value); /* NULL: no memory */
 int client_placeholder(void *arg, const struct config_credential *c, struct strbuf *out,
 		       struct err *e);
 

@@ -12,6 +12,7 @@
 
 #include "logging/log.h"
 #include "logging/opener.h"
+#include "proxy/credentials/secret.h"
 #include "proxy/keeper/client.h"
 #include "proxy/keeper/confine.h"
 #include "proxy/net/pass_fd.h"
@@ -92,7 +93,7 @@ int client_mint(void *arg, uint32_t store, size_t i, struct str sandbox, struct 
 		if (m.fd >= 0)
 			close(m.fd);
 		if (m.head.kind == WIRE_MINTED && m.head.n <= LIMIT_SECRET_BYTES)
-			token = client_secret(str_from(m.body, m.head.n));
+			token = secret_copy(str_from(m.body, m.head.n));
 		else if (m.head.kind == WIRE_FAILED && m.head.n > 0)
 			(void)err_reason(&why, REASON_CREDENTIAL_UNAVAILABLE, "%.*s",
 					 (int)m.head.n - 1, m.body + 1);

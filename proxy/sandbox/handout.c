@@ -15,6 +15,7 @@
 
 #include "certs/trust.h"
 #include "certs/truststore.h"
+#include "logging/thread.h"
 #include "proxy/sandbox/channel.h"
 
 #define BUNDLE_MAX (16u << 20)
@@ -69,7 +70,7 @@ struct handout *handout_begin(struct ca *ca)
 	h->ca = ca_ref(ca);
 	h->m.kind = CHANNEL_TRUST;
 	strbuf_init(&h->all, 3 * BUNDLE_MAX);
-	h->runs = pthread_create(&h->thread, NULL, gather_beside, h) == 0;
+	h->runs = thread_start(&h->thread, gather_beside, h, "thread of the roots", NULL) == 0;
 	if (!h->runs)
 		gather_beside(h);
 	return h;

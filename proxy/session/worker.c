@@ -6,12 +6,12 @@
 
 #include <errno.h>
 #include <event2/event.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "logging/log.h"
+#include "logging/thread.h"
 #include "proxy/credentials/sigv4.h"
 #include "proxy/session/audit.h"
 #include "proxy/session/client.h"
@@ -318,15 +318,7 @@ static void *run(void *arg)
 
 int worker_start(struct worker *w, struct err *e)
 {
-	sigset_t all, old;
-	int r;
-
-	/* Signals are the main thread's business. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	r = pthread_create(&w->thread, NULL, run, w);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	return r ? err_sys(e, r, "starting a worker") : 0;
+	return thread_start(&w->thread, run, w, "thread of a worker", e);
 }
 
 bool worker_has_ended(const struct worker *w)

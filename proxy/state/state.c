@@ -4,7 +4,6 @@
 #include "proxy/state/state.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include <openssl/rand.h>
 
 #include "logging/log.h"
+#include "logging/thread.h"
 #include "proxy/state/internal.h"
 
 int64_t state_boot_us(void)
@@ -443,15 +443,8 @@ static void *run(void *arg)
 
 int state_start(struct state *st, struct err *e)
 {
-	sigset_t all, before;
-	int rc;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(&st->thread, NULL, run, st);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (rc != 0)
-		return err_sys(e, rc, "thread of the shared state");
+	if (thread_start(&st->thread, run, st, "thread of the shared state", e) < 0)
+		return -1;
 	st->started = true;
 	return 0;
 }

@@ -189,11 +189,9 @@ static struct config_credential *credential(char *text, uint64_t ttl_ms)
 
 static struct secret *secret_of(struct str value)
 {
-	struct secret *s = secret_new(value.n + 1);
+	struct secret *s = secret_copy(value);
 
 	assert_non_null(s);
-	memcpy(secret_room(s), value.p, value.n);
-	secret_trim(s, value.n);
 	return s;
 }
 

@@ -171,11 +171,9 @@ static struct needles *two(void)
 
 static struct secret *secret_of(const char *text)
 {
-	struct secret *s = secret_new(strlen(text));
+	struct secret *s = secret_copy(str_from_c(text));
 
 	assert_non_null(s);
-	memcpy(secret_room(s), text, strlen(text));
-	secret_trim(s, strlen(text));
 	return s;
 }
 
