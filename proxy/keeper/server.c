@@ -15,6 +15,7 @@
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "logging/log.h"
@@ -43,6 +44,7 @@ struct server {
 	size_t n;
 	int wake;	 /* a slot has news */
 	bool is_pushing; /* news did not fit into the main socket */
+	bool is_short;	 /* the kernel had no memory for what was to be sent */
 };
 
 static void send_failed(int fd, const struct err *e)
@@ -206,13 +208,22 @@ static int send_ca(const struct server *s, struct err *e)
 
 /* ---- the sockets ---- */
 
-/* 0: sent, or nobody is there; 1: it does not fit now. */
-static int send_reply(struct channel *c)
+/* Behind a send that failed: true if it may go well later. */
+static bool is_for_later(struct server *s)
+{
+	bool is_short = errno == ENOBUFS || errno == ENOMEM;
+
+	s->is_short = s->is_short || is_short;
+	return errno == EAGAIN || is_short;
+}
+
+/* 0: sent, or nobody is there; 1: it does not go now. */
+static int send_reply(struct server *s, struct channel *c)
 {
 	struct core_reply *r = &c->reply;
 	struct str parts[] = {strbuf_str(&r->body), r->value ? secret_value(r->value) : STR_NONE};
 
-	if (wire_send(c->fd, r->kind, r->id, parts, 2, r->fd) < 0 && errno == EAGAIN)
+	if (wire_send(c->fd, r->kind, r->id, parts, 2, r->fd) < 0 && is_for_later(s))
 		return 1;
 	secret_unref(r->value);
 	r->value = NULL;
@@ -247,7 +258,7 @@ static int on_readable(struct server *s, struct channel *c, struct err *e)
 	if (core_handle(s->core, c->kind, &m.head, m.body, &c->reply, e) < 0)
 		return -1;
 	if (c->reply.kind != 0)
-		(void)send_reply(c);
+		(void)send_reply(s, c);
 	return 0;
 }
 
@@ -267,7 +278,7 @@ static int push_one(void *arg, uint32_t store, size_t i, const struct slot_state
 	struct str parts[] = {str_from((const char *)&c, sizeof(c)), value, why};
 
 	if (wire_send(s->channels[0].fd, WIRE_CREDENTIAL, store, parts, 3, -1) < 0)
-		return errno == EAGAIN ? -1 : 0;
+		return is_for_later(s) ? -1 : 0;
 	return 0;
 }
 
@@ -302,7 +313,7 @@ static int turn(struct server *s, struct err *e)
 		if (c->fd < 0 || !got)
 			continue;
 		if (c->reply.kind) {
-			if (send_reply(c) == 0)
+			if (send_reply(s, c) == 0)
 				continue;
 		} else if ((got & (POLLIN | POLLHUP | POLLERR)) && on_readable(s, c, e) < 0) {
 			return -1;
@@ -319,12 +330,16 @@ static int turn(struct server *s, struct err *e)
 /* 0: the proxy has gone. */
 static int serve(struct server *s, struct err *e)
 {
+	const struct timespec pause = {.tv_nsec = LIMIT_MS_ACCEPT_PAUSE * 1000000L};
 	int64_t ticked_us = 0;
 	unsigned failures = 0;
 
 	while (s->channels && s->channels[0].fd >= 0) {
 		int n;
 
+		if (s->is_short) /* that there is room says nothing of the kernel's memory */
+			nanosleep(&pause, NULL);
+		s->is_short = false;
 		fill_polls(s);
 		n = poll(s->polls, (nfds_t)s->n + 2, LIMIT_MS_SECRET_REREAD);
 		if (n < 0 && !poll_again(&failures))

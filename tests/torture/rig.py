@@ -534,14 +534,15 @@ class Rig:
                 break
 
     def one_start(self, s: Stile, fault: Fault | None) -> None:
-        asked = time.monotonic()
-
         def began():
             if s.proc.poll() is not None:
                 return True
             found = re.search(r"listening on .*:(\d+) ", s.stderr)
-            # Where memory is out the line is lost, or the port out of it.
-            return int(found[1]) if found else time.monotonic() > asked + 3 and fault and listens_on(s.pid)
+            # Where memory is out, the port is lost, or the line.
+            if not found and fault and ("listening on" in s.stderr or time.monotonic() > patient):
+                return listens_on(s.pid)
+            return found and int(found[1])
+        patient = time.monotonic() + 15  # an answer of the keeper that is lost is waited for (LIMIT_MS_KEEPER_ANSWER)
         port = self.wait(began, "the start", BOUND * 2)
         self.control.disarm()
         if fault or not self.fault:
