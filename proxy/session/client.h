@@ -1,8 +1,8 @@
 /*
  * START READING HERE. One client connection, from accept to close: it reads heads, starts an
  * exchange for each request (exchange.h: the straight line from head to record), answers CONNECT
- * (connect.c), lets TLS be intercepted (intercept.c), becomes a tunnel (tunnel.h), writes our own
- * answers, and lingers.
+ * (connect.c), lets TLS be intercepted (intercept.c), becomes a tunnel (tunnel.h), refuses
+ * (client_deny.c), and lingers.
  *
  * client_goto is the only assignment to the state and arms that state's timer; client_close is the
  * only way out.
@@ -110,12 +110,16 @@ void client_close(struct client *c, enum reason why, const char *detail);
 /* No further request: idle connections close now, busy ones after their answer. */
 void client_drain(struct client *c);
 
-/* For connect.c, intercept.c, client_h2.c and tunnel.c alone: */
+/* For the files named here, client_token.c, client_h2.c and tunnel.c alone: */
 
 void client_goto(struct client *c, enum client_state to);
 /* Writes an answer of ours, then closes (lingering) unless `keep`. */
 void client_answer(struct client *c, const struct reply *r, bool keep);
-/* Refuses what is pending on this connection: a tunnel.deny or request.deny record with e, and an
+/* client_deny.c: */
+/* Refuses a head that cannot be read or served: a request.deny record with e, an answer, then
+ * close, since where a next request would begin is never guessed. */
+void client_deny_head(struct client *c, const struct err *e);
+/* Refuses the CONNECT that is pending on this connection: a tunnel.deny record with e, and an
  * answer in HTTP if one can be read at this point, then close. */
 void client_deny_connect(struct client *c, enum scheme scheme, const struct err *e, bool answer);
 /* The record of a request that was refused unread. The ticket, or 0. */
@@ -123,12 +127,19 @@ uint64_t client_record_denied(struct client *c, const struct request *q, const c
 			      const struct err *e);
 /* The record of a connection that is at fault while no request speaks for it. */
 void client_record_fault(struct client *c, const struct err *e);
+/* The records of what this connection's end leaves unfinished, if anything. */
+void client_record_unfinished(struct client *c, enum reason why, const char *detail);
+/* CLIENT_REFUSE: the time for which a refusal is held back is over. */
+void client_deny_timer(struct client *c);
+/* client.c: */
 /* A request is here, and will be recorded: it speaks for its CONNECT. */
 void client_request_came(struct client *c);
 /* The client's end of the connection came between requests. */
 void client_left(struct client *c);
 /* Ends the connection once what is written is sent. */
 void client_end(struct client *c);
+/* client_h1.c: */
+extern const struct downstream_ops client_h1_ops;
 /* connect.c: */
 void connect_start(struct client *c);
 /* Of a transparent listener: nothing has been read. */

@@ -4,7 +4,7 @@
  * which a request passes through them.
  *
  * The client's side is behind `struct downstream`, so that every wire format walks the same line;
- * client.c is the HTTP/1 one.
+ * client_h1.c is the HTTP/1 one.
  */
 #ifndef STILE_PROXY_SESSION_EXCHANGE_H
 #define STILE_PROXY_SESSION_EXCHANGE_H
