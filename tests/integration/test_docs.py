@@ -257,6 +257,29 @@ def test_links_lead_somewhere(path):
         assert "://" in target or (path.parent / target).exists(), target
 
 
+FOLDERS = sorted({path.parent for layer in ("logging", "policy", "certs", "proxy/*") for path in REPO.glob(f"{layer}/*.c")}
+                 - {REPO / "proxy"})
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=name_of)
+def test_a_folder_s_page_names_its_modules(folder):
+    """Each by its name, its file, or a pattern such as `load_*.c`; an internal header needs no mention."""
+    words = {w for span in re.findall(r"`([^`]+)`", (folder / "README.md").read_text()) for w in re.findall(r"[\w./*-]+", span)}
+    patterns = [w for w in words if re.fullmatch(r"\w+\*\.[ch]", w)]
+    for file in sorted(folder.glob("*.[ch]")):
+        named = words & {file.stem, f"{file.stem}.h", f"{file.stem}.c"} or any(file.match(p[:-1] + "[ch]") for p in patterns)
+        assert named or file.stem.endswith("internal"), f"{file.name} is not on its folder's page"
+    for word in words:
+        if re.fullmatch(r"[\w./-]+\.[ch]", word):
+            assert (folder / word).exists() or (REPO / word).exists(), f"{word} is not there"
+
+
+def test_the_page_of_the_tests_names_its_folders():
+    text = (REPO / "tests/README.md").read_text()
+    for folder in sorted({path.parts[-2] for path in (REPO / "tests").glob("*/*") if path.is_file()} - {"__pycache__"}):
+        assert f"`{folder}/`" in text
+
+
 def test_unit_of_systemd_is_installable(tmp_path):
     text = (REPO / "proxy/systemd/stile.service").read_text()
     assert "Type=notify\n" in text and "@PREFIX@/bin/stile serve" in text and "ExecReload=" in text
