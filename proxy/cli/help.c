@@ -6,14 +6,16 @@
 
 #include "proxy/cli/cli.h"
 
+#define USAGE_COLUMNS 96
+
 const struct cli_command cli_commands[] = {
 	{"run", cmd_run,
 	 "run [-c FILE] [--allow TARGET]... [--workspace DIR] [--hide PATH]... [--show PATH]... "
 	 "[--timeout TIME] [--memory SIZE] [--cpus N] [--pids N] [--file-size SIZE] "
-	 "[--env NAME[=VALUE]]... "
+	 "[--env NAME[=VALUE]]... [--log FILE] [--policy NAME] "
 	 "[--export PATTERN]... [--to DIR] [--] CMD [ARG]...",
 	 "run a command whose only way out is the allowlist",
-	 "  -c FILE            the configuration (default: ./stile.yaml, /etc/stile/stile.yaml)\n"
+	 "  -c FILE            the configuration; none is needed beside --allow\n"
 	 "  --allow TARGET     one more allow rule; may be repeated\n"
 	 "  --workspace DIR    where the command starts, and the only place that it may write to;\n"
 	 "                     `none`: an empty one in memory (default: the current folder)\n"
@@ -42,7 +44,7 @@ const struct cli_command cli_commands[] = {
 	 "with\n"
 	 "`reload: watch` in it); SIGUSR1 opens the log anew;\n"
 	 "SIGTERM lets requests in flight end, then stops.\n"},
-	{"check", cmd_check, "check [-c] FILE...", "every fault of a configuration",
+	{"check", cmd_check, "check [-c] [FILE]...", "every fault of a configuration",
 	 "Prints each fault as FILE:LINE:COL; exit 2 if there is any.\n"},
 	{"explain", cmd_explain, "explain [-c FILE] [--policy NAME] METHOD URL",
 	 "what would be decided, and why",
@@ -56,7 +58,9 @@ const struct cli_command cli_commands[] = {
 	{"test", cmd_test, "test [-c FILE]", "run the policies' own tests",
 	 "  -c FILE            the configuration\n"
 	 "Decides each request of `tests:` and compares; exit 1 if any differs.\n"},
-	{"log", cmd_log, "log [-f] [FILTER]... FILE", "read and filter the audit log",
+	{"log", cmd_log,
+	 "log [-f] [--event E] [--host H] [--reason R] [--decision D] [--since T] [--json] FILE",
+	 "read and filter the audit log",
 	 "  -f                 go on as the file grows, across rotation\n"
 	 "  --event E          only this event, e.g. request.deny\n"
 	 "  --host H           only this host\n"
@@ -84,7 +88,9 @@ const struct cli_command cli_commands[] = {
 	 "listener)\n"
 	 "  --export           env: for a shell, instead of NAME=VALUE\n"},
 	{"doctor", cmd_doctor,
-	 "doctor [-c FILE] [--allowed URL] [--denied URL] [--client NAME]... | --escape",
+	 "doctor [-c FILE] [--allowed URL] [--denied URL] [--client NAME]... | --escape "
+	 "[--reach ADDR:PORT]... [--resolve NAME] [--workspace DIR] [--way WAY]... "
+	 "[--but WAY]... [--json]",
 	 "try each client that is installed, or each way out, from inside",
 	 "  -c FILE            the configuration, for an allowed URL\n"
 	 "  --allowed URL      what must be answered (default: the first https URL that is "
@@ -102,7 +108,8 @@ const struct cli_command cli_commands[] = {
 	 "if "
 	 "one of\n"
 	 "them is not answered, or not refused.\n"},
-	{"export", cmd_export, "export [--from DIR] --to DIR PATTERN...",
+	{"export", cmd_export,
+	 "export [--from DIR] [--max-files N] [--max-bytes SIZE] --to DIR PATTERN...",
 	 "copy what is named out of a workspace, or nothing",
 	 "  --from DIR         the workspace (default: the current folder)\n"
 	 "  --to DIR           a folder that is not there yet, outside of the workspace\n"
@@ -155,7 +162,9 @@ static int help_all(void)
 		     "logged\n\n");
 	for (const struct cli_command *c = cli_commands; c->name; c++)
 		(void)printf("  stile %-11s %s\n", c->name, c->summary);
-	(void)printf("\n`stile help CMD` says more; `stile --version` prints the version.\n");
+	(void)printf(
+		"\n`stile help CMD` says more; `stile --version` prints the version. Without -c "
+		"the configuration\nis ./stile.yaml, or else /etc/stile/stile.yaml.\n");
 	return 0;
 }
 
@@ -190,6 +199,29 @@ int cli_unknown_command(const char *given)
 	return EXIT_USAGE;
 }
 
+/* Cut between what belongs together: a flag and its value, or a word. */
+static void print_usage(const char *usage)
+{
+	size_t at = 12; /* of "usage: stile" */
+
+	(void)printf("usage: stile");
+	while (*usage) {
+		size_t n = *usage == '[' ? 0 : strcspn(usage, " ");
+
+		/* A bracket may hold another one. */
+		for (int depth = 0; *usage == '[' && usage[n] && (depth || usage[n] != ' '); n++)
+			depth += (usage[n] == '[') - (usage[n] == ']');
+		if (at + 1 + n > USAGE_COLUMNS) {
+			(void)printf("\n            ");
+			at = 12;
+		}
+		(void)printf(" %.*s", (int)n, usage);
+		at += 1 + n;
+		usage += n + (usage[n] == ' ');
+	}
+	(void)printf("\n");
+}
+
 int cmd_help(int argc, char **argv)
 {
 	if (argc < 2)
@@ -198,7 +230,8 @@ int cmd_help(int argc, char **argv)
 		return help_yaml();
 	for (const struct cli_command *c = cli_commands; c->name; c++)
 		if (strcmp(argv[1], c->name) == 0) {
-			(void)printf("usage: stile %s\n\n%s\n", c->usage, c->text);
+			print_usage(c->usage);
+			(void)printf("\n%s\n", c->text);
 			return 0;
 		}
 	return cli_unknown_command(argv[1]);

@@ -21,7 +21,8 @@ _stile_command_at()
 	while ((i < COMP_CWORD)); do
 		case ${COMP_WORDS[i]} in
 		--) echo $((i + 1)); return ;;
-		-c | --allow | --workspace | --env | --log | --policy) ((i += 2)) ;;
+		-c | --allow | --workspace | --hide | --show | --timeout | --memory | --cpus | --pids | --file-size | \
+			--env | --log | --policy | --export | --to) ((i += 2)) ;;
 		-*) ((i += 1)) ;;
 		*) echo "$i"; return ;;
 		esac
@@ -56,7 +57,7 @@ _stile()
 	fi
 	case $prev in
 	-c | -o | --log | --socket | --hide | --show) _stile_files; return ;;
-	--workspace | --dir)
+	--workspace | --dir | --from | --to)
 		# shellcheck disable=SC2207
 		COMPREPLY=($(compgen -d -- "$cur"))
 		compopt -o filenames 2>/dev/null
@@ -70,8 +71,10 @@ _stile()
 		COMPREPLY=($(compgen -v -- "$cur"))
 		return
 		;;
-	--allow | --policy | --host | --reason | --since | --proxy | --allowed | --denied | --export | --timeout | --memory | --cpus | --pids | --file-size | --reach | --resolve | --way | --but | --max-files | --max-bytes | \
+	--allow | --policy | --host | --reason | --since | --proxy | --allowed | --denied | --timeout | --memory | \
+		--cpus | --pids | --file-size | --reach | --resolve | --way | --but | --max-files | --max-bytes | \
 		--ttl | --name | --listener) return ;;
+	--export) [[ ${COMP_WORDS[1]} == run ]] && return ;; # of `ca` it has no value
 	esac
 	case ${COMP_WORDS[1]} in
 	run)

@@ -214,6 +214,39 @@ def test_every_command_is_documented():
     assert re.findall(r"^complete -c stile .* -a (\w+) -d", fish, re.M) == named
 
 
+def usage(command):
+    """What stands behind `stile COMMAND`, as words: flags with their value's place, brackets taken away."""
+    text = stile("help", command).stdout.partition("\n\n")[0].removeprefix(f"usage: stile {command}")
+    return re.sub(r"[][|]|\.\.\.", " ", text).split()
+
+
+def test_the_synopsis_of_the_manual_is_that_of_the_help():
+    section = MAN1.read_text().split("\n.Sh SYNOPSIS\n")[1].split("\n.Sh ")[0]
+    told = {}
+    for piece in section.split(".Nm\n")[1:]:
+        first, _, rest = piece.partition("\n")
+        for command in re.findall(r"\w+", first.removeprefix(".Cm ")):
+            told.setdefault(command, set()).update("-" + f for f in re.findall(r"Fl (-?[a-z][\w-]*)", rest))
+    assert {c: told.get(c) for c in commands()} == {c: {w for w in usage(c) if re.fullmatch(r"--?[a-z][\w-]*", w)}
+                                                    for c in commands()}
+
+
+def test_a_usage_names_every_flag():
+    for command in commands():
+        assert {w for w in usage(command) if re.fullmatch(r"--?[a-z][\w-]*", w)} == flags(command), command
+
+
+def test_a_flag_of_run_is_not_taken_for_its_command():
+    words = usage("run")
+    for flag, value in zip(words, words[1:]):
+        if flag.startswith("--") and len(flag) > 2:
+            script = (f"source {COMPLETIONS / 'stile.bash'}; COMP_WORDS=(stile run {flag} x -- curl y); COMP_CWORD=6; "
+                      "_stile_command_at; COMP_WORDS=(stile run x curl); COMP_CWORD=3; _stile_command_at; "
+                      f"COMP_WORDS=(stile run {flag} x y); COMP_CWORD=4; _stile_command_at")
+            out = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=10).stdout.split()
+            assert value.isupper() and out == ["5", "2"], flag
+
+
 @pytest.mark.parametrize("command", ["run", "serve", "check", "explain", "test", "log", "ca", "doctor", "export", "sandbox",
                                      "credentials", "status", "help"])
 def test_every_flag_is_documented(command):
