@@ -556,9 +556,13 @@ class Rig:
         s.port = port
         self.answered, self.tunnels = {}, {}
         self.n += 1
-        self.part(None, self.last)
-        self.part(fault, self.inspected)  # a credential that could not be read is tried again later
-        self.stop_well(s)
+        try:
+            self.part(None, self.last)
+            self.part(fault, self.inspected)  # a credential that could not be read is tried again later
+            self.stop_well(s)
+        except (Finding, AssertionError, OSError):
+            if not fault or not self.ended_without_keeper():  # it takes the key for leaves while the proxy goes on
+                raise
 
     def command_once(self, args: list[str], fault: Fault | None) -> None:
         """One run of a command: it says what it says without a fault, or that it could not."""

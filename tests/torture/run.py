@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """System calls that fail, one at a time, under a running `stile serve` (tests/README.md, "Torture").
 
-    run.py [--full] [--part I/N] [--only FUNCTION] [--phase command|start|traffic|stop] [--seed N] [--seconds N]
+    run.py [--full] [--part I/N] [--only FUNCTION] [--phase command|start|traffic|stop] [--case TEXT]
+           [--seed N] [--seconds N]
 
 STILE names the binary, FAIL the shim, LIBASAN the sanitizer's library where the binary has one. Each case
 is a Fault (faults.py): the n-th call of a function on a kind of descriptor. A phase begins with a clean run
@@ -94,7 +95,7 @@ def run_phase(rig: Rig, phase: str, args, tally: Tally, until: float, step=None)
     counts = rig.counts
     todo = cases(counts, rig.stacks, args.full, args.only, rng)
     part, parts = map(int, args.part.split("/"))
-    todo = todo[part - 1::parts]
+    todo = [x for x in todo[part - 1::parts] if args.case in str(x)]
     began, done = time.monotonic(), 0
     for fault in todo:
         if time.monotonic() > until:
@@ -116,6 +117,7 @@ def run_phase(rig: Rig, phase: str, args, tally: Tally, until: float, step=None)
 def main() -> int:
     p = argparse.ArgumentParser()
     p.add_argument("--full", action="store_true")
+    p.add_argument("--case", default="", help="only cases whose text holds this: to run a finding again, with --full")
     p.add_argument("--part", default="1/1", help="3/8: the third eighth of the cases, of one seed")
     p.add_argument("--only", default="", help="functions; alloc:libcrypto: allocations of one library")
     p.add_argument("--phase", action="append")
