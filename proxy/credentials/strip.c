@@ -20,7 +20,7 @@ static const char *const last_words[] = {
 	"jwt",	      "key",	     "passwd",	  "password",	  "principal",	   "secret",
 	"secretkey",  "session",     "sessionid", "sessiontoken", "token",	   "xapikey",
 	"xauthtoken", "username",    "userid",	  "login",	  "sudo",	   "pwd",
-	"passcode",   "otp",	     "saml",	  "oidc",
+	"passcode",   "otp",	     "saml",	  "oidc",	  "passphrase",
 };
 
 /* ... or when the whole name is one of these. */
@@ -49,7 +49,9 @@ static const char *const whole_names[] = {
 	"x-forwarded-user",
 	"x-goog-authenticated-user-email",
 	"x-goog-authenticated-user-id",
+	"x-honeycomb-team",
 	"x-impersonate-user",
+	"x-jfrog-art-api",
 	"x-ms-authorization-auxiliary",
 	"x-ms-client-principal-id",
 	"x-ms-client-principal-name",
