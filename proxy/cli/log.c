@@ -3,6 +3,7 @@
  * record holds is escaped before it reaches the terminal.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -13,13 +14,19 @@
 
 #include "logging/limits.h"
 #include "logging/record.h"
+#include "logging/utf8.h"
+#include "policy/hostname.h"
 #include "proxy/cli/cli.h"
 #include "proxy/net/poll_again.h"
 
 #define FOLLOW_MS 200
 
+#define READ_BYTES 65536
+
 struct filter {
-	const char *event, *host, *reason, *decision, *since;
+	const char *event, *host, *reason, *decision;
+	struct str since;
+	struct host canonical; /* what `host` points to, where it is one */
 	bool json, follow;
 };
 
@@ -42,7 +49,7 @@ static bool passes(const struct filter *f, const json_t *o)
 {
 	if (f->event && strcmp(f->event, text(o, "event")) != 0)
 		return false;
-	if (f->host && strcmp(f->host, text(o, "host")) != 0)
+	if (f->host && !str_eq(whole(o, "host"), str_from_c(f->host)))
 		return false;
 	/* What failed after it was allowed has its word in `error`. */
 	if (f->reason && strcmp(f->reason, text(o, "reason")) != 0 &&
@@ -50,7 +57,7 @@ static bool passes(const struct filter *f, const json_t *o)
 		return false;
 	if (f->decision && strcmp(f->decision, text(o, "decision")) != 0)
 		return false;
-	return !f->since || strncmp(text(o, "time"), f->since, strlen(f->since)) >= 0;
+	return strncmp(text(o, "time"), f->since.p ? f->since.p : "", f->since.n) >= 0;
 }
 
 static void add(struct strbuf *b, const char *before, struct str s, const char *after)
@@ -117,17 +124,37 @@ static void print_record(const json_t *o)
 	strbuf_clear(&b);
 }
 
+/* The line, with what a terminal would act on as \uXXXX: the same JSON. All of it that is no blank
+ * stands within texts, or it would not have been read. */
+static void print_line(struct str line)
+{
+	size_t n;
+
+	for (; line.n > 0; line = str_skip(line, n)) {
+		uint32_t cp;
+
+		n = utf8_decode(line, &cp);
+		if (cp == '\t' || cp == '\r')
+			(void)putchar(' ');
+		else if (utf8_is_hazard(cp))
+			(void)printf("\\u%04x", (unsigned)cp);
+		else
+			(void)fwrite(line.p, 1, n, stdout);
+	}
+	(void)putchar('\n');
+}
+
 /* False: not a record. */
-static bool one_line(const struct filter *f, const char *line, size_t n)
+static bool one_line(const struct filter *f, struct str line)
 {
 	json_error_t why;
-	json_t *o = json_loadb(line, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+	json_t *o = json_loadb(line.p, line.n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
 	/* A NUL is nothing that we write, and jansson reads over it. */
-	bool ok = json_is_object(o) && !memchr(line, '\0', n);
+	bool ok = json_is_object(o) && !memchr(line.p, '\0', line.n);
 
 	if (ok && passes(f, o)) {
 		if (f->json)
-			(void)printf("%.*s\n", (int)n, line);
+			print_line(line);
 		else
 			print_record(o);
 	}
@@ -135,14 +162,27 @@ static bool one_line(const struct filter *f, const char *line, size_t n)
 	return ok;
 }
 
-/* True: the path leads to another file than `in`, or the file was cut. */
-static bool was_rotated(FILE *in, const char *path)
+/* A file that is read, and the line that has not ended yet. */
+struct reader {
+	/* owned */
+	int fd;
+	struct strbuf part; /* bounded: what is longer is no record of ours */
+	/* borrowed */
+	const char *path;
+	/* plain */
+	size_t broken; /* lines that are no records */
+	off_t at;
+	bool has_part; /* also of a line that is too long */
+};
+
+/* True: the path leads to another file than is open, or the file was cut. */
+static bool was_rotated(const struct reader *r)
 {
 	struct stat a, b;
 
-	if (stat(path, &a) < 0 || fstat(fileno(in), &b) < 0)
+	if (stat(r->path, &a) < 0 || fstat(r->fd, &b) < 0)
 		return false;
-	return a.st_ino != b.st_ino || a.st_dev != b.st_dev || a.st_size < ftello(in);
+	return a.st_ino != b.st_ino || a.st_dev != b.st_dev || a.st_size < r->at;
 }
 
 /* False: nobody reads what is printed any more. Asked of the socket or pipe itself, or it would
@@ -155,66 +195,108 @@ static bool wait_for_more(void)
 	       (poll_calmly(&p, 1, FOLLOW_MS) <= 0 || !(p.revents & (POLLERR | POLLHUP)));
 }
 
-/* Reads to the end; a line without its end is kept for the next time. The number of broken lines.
- */
-static size_t drain(const struct filter *f, FILE *in, char **line, size_t *cap, struct strbuf *part)
+static void end_line(const struct filter *f, struct reader *r)
 {
-	ssize_t n;
-	size_t broken = 0;
+	if (r->part.overflowed || !one_line(f, strbuf_str(&r->part)))
+		r->broken++;
+	strbuf_reset(&r->part);
+	r->has_part = false;
+}
 
-	while ((n = getline(line, cap, in)) > 0) {
-		strbuf_add(part, str_from(*line, (size_t)n));
-		if ((*line)[n - 1] != '\n')
-			break;
-		if (!one_line(f, strbuf_cstr(part), part->len - 1))
-			broken++;
-		strbuf_reset(part);
+/* Reads to the end; a line without its end is kept for the next time. -1: the file cannot be read.
+ */
+static int drain(const struct filter *f, struct reader *r)
+{
+	static char block[READ_BYTES];
+
+	for (;;) {
+		ssize_t got = read(r->fd, block, sizeof(block));
+		struct str s;
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return got < 0 ? -1 : 0;
+		r->at += got;
+		for (s = str_from(block, (size_t)got); s.n > 0;) {
+			ptrdiff_t end = str_find(s, '\n');
+
+			strbuf_add(&r->part, end < 0 ? s : str_head(s, (size_t)end));
+			r->has_part = true;
+			if (end < 0)
+				break;
+			end_line(f, r);
+			s = str_skip(s, (size_t)end + 1);
+		}
 	}
-	clearerr(in);
-	return broken;
+}
+
+/* Goes on in the new file of the path, if there is one by now. */
+static bool open_anew(struct reader *r)
+{
+	int fresh = open(r->path, O_RDONLY | O_CLOEXEC);
+
+	if (fresh < 0)
+		return false;
+	(void)close(r->fd);
+	r->fd = fresh;
+	r->at = 0;
+	strbuf_reset(&r->part);
+	r->has_part = false;
+	return true;
+}
+
+static int fail(const char *path)
+{
+	struct err e = ERR_INIT;
+
+	err_sys(&e, errno, "%s", path);
+	return cli_fail(&e);
+}
+
+static int read_all(const struct filter *f, struct reader *r)
+{
+	bool follow = f->follow && r->fd != STDIN_FILENO;
+
+	for (;;) {
+		bool rotated = follow && was_rotated(r);
+
+		if (drain(f, r) < 0)
+			return fail(r->path);
+		if (!follow)
+			break;
+		if (rotated && open_anew(r))
+			continue;
+		if (!wait_for_more())
+			break;
+	}
+	if (r->has_part)
+		end_line(f, r);
+	return 0;
 }
 
 static int read_log(const struct filter *f, const char *path)
 {
-	FILE *in = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
-	char *line = NULL;
-	size_t cap = 0, broken = 0;
-	struct strbuf part;
+	bool standard = strcmp(path, "-") == 0;
+	struct reader r = {.path = path,
+			   .fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC)};
+	int code;
 
-	if (!in) {
-		(void)fprintf(stderr, "stile: %s: %s\n", path, strerror(errno));
-		return 1;
+	if (r.fd < 0)
+		return fail(path);
+	strbuf_init(&r.part, (size_t)LIMIT_RECORD_BYTES * 4);
+	code = read_all(f, &r);
+	if (r.broken > 0) {
+		struct err e = ERR_INIT;
+
+		err_set(&e, "%s: %zu line%s not a record", path, r.broken,
+			r.broken == 1 ? " is" : "s are");
+		code = cli_fail(&e);
 	}
-	strbuf_init(&part, (size_t)LIMIT_RECORD_BYTES * 4);
-	for (;;) {
-		bool rotated = f->follow && was_rotated(in, path);
-
-		broken += drain(f, in, &line, &cap, &part);
-		if (!f->follow || in == stdin)
-			break;
-		if (rotated) {
-			FILE *fresh = fopen(path, "re");
-
-			if (fresh) {
-				(void)fclose(in);
-				in = fresh;
-				strbuf_reset(&part);
-				continue;
-			}
-		}
-		if (!wait_for_more())
-			break;
-	}
-	if (part.len > 0 && !one_line(f, strbuf_cstr(&part), part.len))
-		broken++;
-	if (broken > 0)
-		(void)fprintf(stderr, "stile: %s: %zu line%s not a record\n", path, broken,
-			      broken == 1 ? " is" : "s are");
-	if (in != stdin)
-		(void)fclose(in);
-	free(line);
-	strbuf_clear(&part);
-	return broken || fflush(stdout) != 0 || ferror(stdout) ? 1 : 0;
+	if (!standard)
+		(void)close(r.fd);
+	strbuf_clear(&r.part);
+	return code || fflush(stdout) != 0 || ferror(stdout) ? 1 : 0;
 }
 
 static bool is_event(const char *word)
@@ -223,6 +305,38 @@ static bool is_event(const char *word)
 		if (strcmp(word, record_event_word(e)) == 0)
 			return true;
 	return false;
+}
+
+/* RFC 3339 in UTC, or a part of it from the left: times are compared as they are written, so
+ * another shape, or another zone, would let the wrong ones through. A Z at its end is dropped: the
+ * record's own stands behind the fraction. */
+static bool read_since(struct str s, struct str *ret)
+{
+	static const char shape[] = "dddd-dd-ddTdd:dd:dd.dddddd";
+
+	if (s.n > 19 && s.p[s.n - 1] == 'Z')
+		s.n--;
+	if (s.n == 0 || s.n >= sizeof(shape))
+		return false;
+	for (size_t i = 0; i < s.n; i++)
+		if (shape[i] == 'd' ? s.p[i] < '0' || s.p[i] > '9' : s.p[i] != shape[i])
+			return false;
+	*ret = s;
+	return true;
+}
+
+/* As a record has it: in lower case, an address in its one spelling and without brackets. What is
+ * no host is sought as it is: that is how a refusal has it. */
+static void read_host(struct filter *f, const char *given)
+{
+	char bracketed[LIMIT_HOST_BYTES + 3];
+	struct str s = str_from_c(given);
+
+	if (str_find(s, ':') >= 0 && s.n > 0 && s.p[0] != '[' && s.n <= LIMIT_HOST_BYTES) {
+		(void)snprintf(bracketed, sizeof(bracketed), "[%s]", given);
+		s = str_from_c(bracketed);
+	}
+	f->host = host_parse(s, &f->canonical, NULL) == 0 ? f->canonical.text : given;
 }
 
 /* A misspelt word would find nothing, which reads as "it never happened". */
@@ -256,10 +370,20 @@ int cmd_log(int argc, char **argv)
 		switch (opt) {
 		case 'f': f.follow = true; break;
 		case OPT_EVENT: f.event = optarg; break;
-		case OPT_HOST: f.host = optarg; break;
+		case OPT_HOST:
+			if (!*optarg)
+				return cli_usage("log", "--host needs a value");
+			read_host(&f, optarg);
+			break;
 		case OPT_REASON: f.reason = optarg; break;
 		case OPT_DECISION: f.decision = optarg; break;
-		case OPT_SINCE: f.since = optarg; break;
+		case OPT_SINCE:
+			if (!read_since(str_from_c(optarg), &f.since))
+				return cli_usage("log",
+						 "--since is a time in UTC, such as 2026-11-29 or "
+						 "2026-11-29T14:30:00Z, not `%s`",
+						 optarg);
+			break;
 		case OPT_JSON: f.json = true; break;
 		default: return cli_bad_flag("log", opt, argv);
 		}
