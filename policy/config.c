@@ -225,15 +225,80 @@ bool config_parent_spares(const struct config_parent *p, const struct ipaddr *a)
 	return false;
 }
 
+int config_cmp_hosts(const void *a, const void *b)
+{
+	return strcmp(((const struct config_host *)a)->name.text,
+		      ((const struct config_host *)b)->name.text);
+}
+
+static int host_to_entry(const void *key, const void *entry)
+{
+	return strcmp(((const struct host *)key)->text,
+		      ((const struct config_host *)entry)->name.text);
+}
+
+static const struct config_host *fixed_host(const struct config *c, const struct host *h)
+{
+	if (h->kind != HOST_NAME || c->hosts_n == 0)
+		return NULL;
+	return bsearch(h, c->hosts, c->hosts_n, sizeof(*c->hosts), host_to_entry);
+}
+
 bool config_sends_name(const struct config *c, const struct host *h)
 {
 	const struct config_parent *p = config_parent_for(c, h);
 
-	if (!p || !p->by_name || h->kind != HOST_NAME)
-		return false;
 	/* A name of `upstream.hosts` has the addresses that the admin gave it. */
-	for (size_t i = 0; i < c->hosts_n; i++)
-		if (host_eq(&c->hosts[i].name, h))
-			return false;
-	return true;
+	return p && p->by_name && h->kind == HOST_NAME && !fixed_host(c, h);
+}
+
+int config_check_known(const struct config *c, const struct rule *r, const struct host *h,
+		       struct err *e)
+{
+	/* RFC 6761 section 6.3: names below localhost are these, whoever is asked. */
+	static const struct ipaddr loopbacks[] = {{6, {[15] = 1}}, {4, {127, 0, 0, 1}}};
+	const struct config_host *fixed = fixed_host(c, h);
+	const struct ipaddr *addrs = NULL;
+	size_t n = 0;
+	struct err first = ERR_INIT;
+
+	if (config_sends_name(c, h))
+		return 0;
+	if (h->kind != HOST_NAME) {
+		addrs = &h->addr;
+		n = 1;
+	} else if (fixed) {
+		addrs = fixed->addrs;
+		n = fixed->addrs_n;
+	} else if (str_eq(host_str(h), STR("localhost")) ||
+		   str_ends(host_str(h), STR(".localhost"))) {
+		addrs = loopbacks;
+		n = ARRAY_LEN(loopbacks);
+	}
+	for (size_t i = 0; i < n; i++) {
+		struct err why = ERR_INIT;
+
+		if (policy_check_addr(r, &addrs[i], NULL, 0, &why) == 0)
+			return 0;
+		if (i == 0)
+			first = why;
+	}
+	return n == 0 ? 0 : err_reason(e, first.reason, "%s", first.text);
+}
+
+void config_check_connect(const struct config *c, const struct host *h, struct policy_connect *m,
+			  struct err *e)
+{
+	const struct rule **each[] = {&m->inspect, &m->passthrough, &m->http, &m->tcp};
+	bool any = false;
+
+	for (size_t i = 0; i < ARRAY_LEN(each); i++) {
+		if (*each[i] && config_check_known(c, *each[i], h, e) < 0)
+			*each[i] = NULL;
+		any = any || *each[i];
+	}
+	if (m->allow && !any) {
+		m->allow = false;
+		m->reason = REASON_ADDRESS_DENIED;
+	}
 }

@@ -276,7 +276,7 @@ struct config {
 	char **trust;			   /* PEM files; "system" stands for the system's roots */
 	struct config_place *trust_places; /* of each, for who opens them */
 	size_t trust_n;
-	struct config_host *hosts;
+	struct config_host *hosts; /* sorted by name */
 	size_t hosts_n;
 	char **dns_servers; /* `upstream.dns: [127.0.0.1:5353]`; NULL: the system's */
 	size_t dns_servers_n;
@@ -336,6 +336,15 @@ const struct config_parent *config_parent_for(const struct config *c, const stru
 bool config_parent_spares(const struct config_parent *p, const struct ipaddr *a);
 /* Is the proxy told the name, so that it is not resolved here? */
 bool config_sends_name(const struct config *c, const struct host *h);
+int config_cmp_hosts(const void *a, const void *b); /* of struct config_host, by name */
+/* What is known of a host's addresses without a look-up (it is one, `upstream.hosts` has it, it is
+ * localhost), judged under the rule as `serve` would. 0: one is admitted, or none is known; -1 with
+ * REASON_ADDRESS_DENIED and the why. The machine's own addresses are not known here. */
+int config_check_known(const struct config *c, const struct rule *r, const struct host *h,
+		       struct err *e) ATTR_NODISCARD;
+/* The same for all that a CONNECT to it may carry: what is not admitted is taken out of m. */
+void config_check_connect(const struct config *c, const struct host *h, struct policy_connect *m,
+			  struct err *e);
 /* Every key that a file may have, dotted ("listen[].proxy"), NULL-terminated: the docs are tested
  * against it. */
 const char *const *config_keys(void);

@@ -1,6 +1,7 @@
 /*
  * Looks for rules that are right one by one and odd together: an allow that an earlier allow or a
- * deny leaves nothing to decide, a tunnel that a deny with a path closes. Each target is compared
+ * deny leaves nothing to decide, a tunnel that a deny with a path closes, an address that the rule
+ * itself does not admit. Each target is compared
  * with those of its own host alone, and with so many of them at most, so that the price of a long
  * list stays that of its length. Called by load_policies.c for a policy without errors.
  */
@@ -258,12 +259,26 @@ static void doubt_target(struct loader *l, const struct index *x, const struct r
 	}
 }
 
+/* An address, or a name whose addresses stand in the file, that the rule itself does not admit. */
+static void doubt_address(struct loader *l, const struct rule *r, const struct target *t)
+{
+	struct err e = ERR_INIT;
+
+	if (r->effect == RULE_ALLOW && t->host_kind == TARGET_HOST_EXACT &&
+	    config_check_known(l->c, r, &t->host, &e) < 0)
+		fault_warn(l->f, t->line, t->col,
+			   "this never admits anything: %s (name it in the rule's `addresses:`)",
+			   e.text);
+}
+
 void load_doubts(struct loader *l, const struct policy *p)
 {
 	for (size_t i = 0; i < policy_rules_n(p); i++) {
 		const struct rule *r = policy_rule(p, i);
 
-		for (size_t j = 0; j < r->targets_n; j++)
+		for (size_t j = 0; j < r->targets_n; j++) {
+			doubt_address(l, r, &r->targets[j]);
 			doubt_target(l, policy_index(p), r, &r->targets[j]);
+		}
 	}
 }

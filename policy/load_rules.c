@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "logging/utf8.h"
 #include "policy/load.h"
 
 #define RULE_NAME_MAX 128
@@ -76,12 +77,13 @@ static void read_rule_name(struct loader *l, const struct yaml_node *node, struc
 			  RULE_NAME_MAX);
 		return;
 	}
-	for (size_t i = 0; i < s.n; i++)
-		if ((unsigned char)s.p[i] < 0x20 || s.p[i] == 0x7f) {
-			fault_add(l->f, node->line, node->col,
-				  "`name` holds a control character (remove it)");
-			return;
-		}
+	/* Also what only a terminal takes for one: C1, the marks that turn the direction of text.
+	 */
+	if (utf8_clean(s) < s.n) {
+		fault_add(l->f, node->line, node->col,
+			  "`name` holds a control character (remove it)");
+		return;
+	}
 	r->name = load_keep(l, s);
 }
 
@@ -149,6 +151,18 @@ static void read_methods(struct loader *l, const struct yaml_node *node, struct 
 		read_method(l, node->v[i], r);
 }
 
+/* Wider than any range that is reserved for one thing: a half of all addresses admits no less than
+ * all of them. At the beginning of IPv6 lies what carries IPv4; 2000::/3 is what is public there.
+ */
+static bool is_wide(const struct iprange *r)
+{
+	const uint8_t *b = r->base.b;
+
+	if (r->base.family == 4)
+		return r->bits < 8 && b[0] < 224;
+	return (r->bits < 7 && b[0] >> 5 != 1) || (r->bits < 64 && b[0] == 0 && b[1] == 0);
+}
+
 static void read_range(struct loader *l, const struct yaml_node *node, struct iprange *to,
 		       size_t *n)
 {
@@ -161,9 +175,15 @@ static void read_range(struct loader *l, const struct yaml_node *node, struct ip
 		fault_add(l->f, node->line, node->col, "`%.*s`: %s", SHOW(s), e.text);
 		return;
 	}
-	if (to[(*n)++].bits == 0)
+	if (to[*n].bits == 0)
 		fault_warn(l->f, node->line, node->col,
 			   "`%.*s` admits every address, internal ones too", SHOW(s));
+	else if (is_wide(&to[*n]))
+		fault_warn(l->f, node->line, node->col,
+			   "`%.*s` admits internal addresses of several kinds (name those that "
+			   "are meant)",
+			   SHOW(s));
+	(*n)++;
 }
 
 void load_ranges(struct loader *l, const struct yaml_node *node, struct iprange **ret,

@@ -1,6 +1,7 @@
 /*
  * Reads the small parts of the file: `ca`, `upstream`, `log`, `user`. Called by load.c.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "policy/load.h"
@@ -93,8 +94,41 @@ static void read_host(struct loader *l, const struct yaml_node *key, const struc
 		read_host_addr(l, list->v[i], to);
 }
 
+/* A key of `hosts` and the name that it stands for. */
+struct named {
+	/* borrowed */
+	const struct host *name;
+	const struct yaml_node *key;
+};
+
+static int by_name(const void *a, const void *b)
+{
+	const struct named *x = a, *y = b;
+	int order = strcmp(x->name->text, y->name->text);
+
+	if (order == 0 && x->key->line != y->key->line)
+		order = x->key->line < y->key->line ? -1 : 1;
+	return order != 0 ? order : (x->key->col > y->key->col) - (x->key->col < y->key->col);
+}
+
+/* Keys that differ may be one name (`a.test`, `A.test.`): which of them held would be an accident.
+ */
+static void check_hosts(struct loader *l, struct named *v, size_t n)
+{
+	qsort(v, n, sizeof(*v), by_name);
+	for (size_t i = 1; i < n; i++)
+		if (host_eq(v[i - 1].name, v[i].name))
+			fault_add(l->f, v[i].key->line, v[i].key->col,
+				  "`%.*s` in `hosts` is the name of line %u again (give one entry "
+				  "all its addresses)",
+				  SHOW(v[i].key->text), v[i - 1].key->line);
+}
+
 static void read_hosts(struct loader *l, const struct yaml_node *node)
 {
+	struct named *named;
+	size_t n = 0;
+
 	if (node->kind != YAML_MAP || node->n == 0) {
 		if (!l->partial)
 			fault_add(l->f, node->line, node->col,
@@ -103,8 +137,19 @@ static void read_hosts(struct loader *l, const struct yaml_node *node)
 		return;
 	}
 	l->c->hosts = load_array(l, node->n, sizeof(*l->c->hosts));
-	for (size_t i = 0; l->c->hosts && i < node->n; i++)
+	named = load_array(l, node->n, sizeof(*named));
+	for (size_t i = 0; l->c->hosts && named && i < node->n; i++) {
+		size_t before = l->c->hosts_n;
+
 		read_host(l, node->v[2 * i], node->v[2 * i + 1]);
+		if (l->c->hosts_n > before)
+			named[n++] = (struct named){&l->c->hosts[before].name, node->v[2 * i]};
+	}
+	if (n > 0) {
+		check_hosts(l, named, n);
+		qsort(l->c->hosts, n, sizeof(*l->c->hosts), config_cmp_hosts);
+	}
+	free(named);
 }
 
 /* ADDR, ADDR:PORT or [ADDR]:PORT. */

@@ -44,9 +44,10 @@ static int check_one(const char *file)
 	if (r == 0) {
 		for (size_t i = 0; i < c->policies_n; i++)
 			rules += policy_rules_n(c->policies[i]);
-		(void)printf("%s: ok (%zu polic%s, %zu rule%s, %zu warning%s)\n", file,
-			     c->policies_n, c->policies_n == 1 ? "y" : "ies", rules,
-			     rules == 1 ? "" : "s", f.warnings, f.warnings == 1 ? "" : "s");
+		cli_put_printable(stdout, str_from_c(file));
+		(void)printf(": ok (%zu polic%s, %zu rule%s, %zu warning%s)\n", c->policies_n,
+			     c->policies_n == 1 ? "y" : "ies", rules, rules == 1 ? "" : "s",
+			     f.warnings, f.warnings == 1 ? "" : "s");
 	}
 	config_unref(c);
 	faults_clear(&f);

@@ -6,6 +6,8 @@
 #ifndef STILE_PROXY_CLI_CLI_H
 #define STILE_PROXY_CLI_CLI_H
 
+#include <stdio.h>
+
 #include "logging/strbuf.h"
 #include "policy/config.h"
 
@@ -52,6 +54,8 @@ int cli_unknown_command(const char *given);
 /* Could a request have this method? serve refuses every other before a rule is asked (RFC 9110
  * section 9.1). */
 bool cli_is_method(const char *word);
+/* To a stream that may be a terminal: what could move its cursor is escaped. */
+void cli_put_printable(FILE *to, struct str s);
 /* "stile: text" to stderr; returns 1. */
 int cli_fail(const struct err *e);
 /* The word of `words` (NULL-terminated) nearest to `given`, or NULL if none is near. */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "logging/limits.h"
+#include "logging/utf8.h"
 #include "policy/load_keys.h"
 
 static const char *const DEFAULTS[] = {"./stile.yaml", "/etc/stile/stile.yaml"};
@@ -145,9 +146,24 @@ bool cli_is_method(const char *word)
 	return n > 0 && word[n] == '\0' && n <= LIMIT_METHOD_BYTES;
 }
 
+void cli_put_printable(FILE *to, struct str s)
+{
+	char one[UTF8_ESCAPE_MAX];
+	size_t n;
+
+	for (; s.n > 0; s = str_skip(s, n)) {
+		size_t len;
+
+		n = utf8_escape_one(s, one, &len);
+		(void)fwrite(one, 1, len, to);
+	}
+}
+
 int cli_fail(const struct err *e)
 {
-	(void)fprintf(stderr, "stile: %s\n", e->text);
+	(void)fputs("stile: ", stderr);
+	cli_put_printable(stderr, str_from_c(e->text));
+	(void)fputc('\n', stderr);
 	return 1;
 }
 

@@ -38,7 +38,10 @@ static void print_rule(const char *what, const struct rule *r)
 
 	strbuf_init(&at, 4096);
 	rule_add_at(r, &at);
-	(void)printf("%-10s %s: ", what, strbuf_cstr(&at));
+	(void)printf("%-10s ", what);
+	/* The file's name is the only part of a rule that nobody has looked at. */
+	cli_put_printable(stdout, strbuf_str(&at));
+	(void)printf(": ");
 	if (r->name)
 		(void)printf("%s: ", r->name);
 	(void)printf("%s ", r->effect == RULE_ALLOW ? "allow" : "deny");
@@ -58,8 +61,11 @@ static void print_placeholder(const struct config_placeholder *p)
 	(void)printf("in place of");
 	if (p->env)
 		(void)printf(" $%s%s", p->env, p->file ? " or" : "");
-	if (p->file)
-		(void)printf(" what %s holds", p->file);
+	if (p->file) {
+		(void)printf(" what ");
+		cli_put_printable(stdout, str_from_c(p->file));
+		(void)printf(" holds");
+	}
 	for (size_t i = 0; i < ARRAY_LEN(places); i++)
 		if (p->places & 1u << i) {
 			(void)printf("%s%s", any ? ", " : " in ", places[i]);
@@ -104,7 +110,9 @@ static void print_credential(const struct config *c, const char *name)
 
 	if (!k)
 		return;
-	(void)printf("%-10s %s, from %s %s, ", "credential", name, kind_of_source(k), k->from);
+	(void)printf("%-10s %s, from %s ", "credential", name, kind_of_source(k));
+	cli_put_printable(stdout, str_from_c(k->from));
+	(void)printf(", ");
 	switch (k->as) {
 	case CREDENTIAL_AS_BEARER: (void)printf("as Authorization: Bearer\n"); break;
 	case CREDENTIAL_AS_BASIC: (void)printf("as Authorization: Basic\n"); break;
@@ -166,8 +174,10 @@ static int explain_connect(const struct config *c, const struct policy *p, const
 		return 1;
 	}
 	policy_decide_connect(p, &host, port, &m);
+	config_check_connect(c, &host, &m, &e);
 	if (!m.allow) {
-		(void)printf("deny       %s\n", reason_word(m.reason));
+		(void)printf("deny       %s%s%s\n", reason_word(m.reason), e.text[0] ? ": " : "",
+			     e.text);
 		if (m.deny)
 			print_rule("rule", m.deny);
 		return 1;
@@ -248,6 +258,7 @@ static int explain_request(const struct config *c, const struct policy *p, const
 	struct err e = ERR_INIT;
 	struct policy_request q = {.method = str_from_c(method)};
 	struct policy_decision d;
+	bool reached = true;
 	int code = 1;
 
 	if (!cli_is_method(method)) {
@@ -265,11 +276,16 @@ static int explain_request(const struct config *c, const struct policy *p, const
 	q.path = u.path;
 	policy_decide(p, &q, &d);
 	if (d.allow)
+		reached = config_check_known(c, d.rule, &u.host, &e) == 0;
+	if (d.allow && reached)
 		(void)printf("allow\n");
 	else
-		(void)printf("%-10s %s\n", "deny", reason_word(d.reason));
+		(void)printf("%-10s %s\n", "deny", reason_word(d.allow ? e.reason : d.reason));
 	print_url(method, &u);
-	if (d.allow) {
+	if (!reached) {
+		print_rule("rule", d.rule);
+		(void)printf("%-10s %s\n", "differs", e.text);
+	} else if (d.allow) {
 		print_allowed(c, d.rule);
 		print_way(c, &u.host);
 		code = 0;

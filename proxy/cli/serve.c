@@ -313,8 +313,8 @@ int cmd_serve(int argc, char **argv)
 		return EXIT_USAGE;
 	config_watch_start(&s.watch, s.config);
 	if (s.config->listeners_n == 0) {
-		(void)fprintf(stderr, "stile: %s: nothing to listen on (add `listen:`)\n",
-			      s.config->file);
+		err_set(&e, "%s: nothing to listen on (add `listen:`)", s.config->file);
+		(void)cli_fail(&e);
 		code = EXIT_USAGE;
 	} else if (serve_start(&s, &e) < 0) {
 		code = cli_fail(&e);

@@ -7,8 +7,8 @@
 
 #include "proxy/cli/cli.h"
 
-static bool decide_connect(const struct policy *p, const struct config_test *t,
-			   enum reason *ret_why)
+static bool decide_connect(const struct config *c, const struct policy *p,
+			   const struct config_test *t, enum reason *ret_why)
 {
 	struct host host;
 	uint16_t port;
@@ -20,12 +20,14 @@ static bool decide_connect(const struct policy *p, const struct config_test *t,
 		return false;
 	}
 	policy_decide_connect(p, &host, port, &m);
+	config_check_connect(c, &host, &m, &e);
 	*ret_why = m.reason;
 	return m.allow;
 }
 
 /* The decision on one test's request. An URL that cannot be read is a denial, as it would be. */
-static bool decide(const struct policy *p, const struct config_test *t, enum reason *ret_why)
+static bool decide(const struct config *c, const struct policy *p, const struct config_test *t,
+		   enum reason *ret_why)
 {
 	struct url u;
 	struct err e = ERR_INIT;
@@ -37,7 +39,7 @@ static bool decide(const struct policy *p, const struct config_test *t, enum rea
 		return false;
 	}
 	if (str_eq(q.method, STR("CONNECT")))
-		return decide_connect(p, t, ret_why);
+		return decide_connect(c, p, t, ret_why);
 	if (url_parse_asked(str_from_c(t->url), &u, &e) < 0) {
 		*ret_why = e.reason;
 		url_clear(&u);
@@ -49,6 +51,10 @@ static bool decide(const struct policy *p, const struct config_test *t, enum rea
 	q.path = u.path;
 	policy_decide(p, &q, &d);
 	*ret_why = d.reason;
+	if (d.allow && config_check_known(c, d.rule, &u.host, &e) < 0) {
+		d.allow = false;
+		*ret_why = e.reason;
+	}
 	url_clear(&u);
 	return d.allow;
 }
@@ -62,7 +68,7 @@ static size_t run_tests(const struct config *c)
 		const struct config_test *t = &c->tests[i];
 		const struct policy *p = config_policy(c, t->policy);
 		enum reason why = REASON_NONE;
-		bool allowed = p && decide(p, t, &why);
+		bool allowed = p && decide(c, p, t, &why);
 
 		if (allowed == (t->expect == RULE_ALLOW))
 			continue;
@@ -71,7 +77,8 @@ static size_t run_tests(const struct config *c)
 		strbuf_add_printable(&safe, str_from_c(t->method));
 		strbuf_addc(&safe, ' ');
 		strbuf_add_printable(&safe, str_from_c(t->url));
-		(void)printf("%s:%u:%u: %s is %s%s%s%s, not %s\n", c->file, t->line, t->col,
+		cli_put_printable(stdout, str_from_c(c->file));
+		(void)printf(":%u:%u: %s is %s%s%s%s, not %s\n", t->line, t->col,
 			     strbuf_cstr(&safe), allowed ? "allowed" : "denied",
 			     allowed ? "" : " (", allowed ? "" : reason_word(why),
 			     allowed ? "" : ")", allowed ? "denied" : "allowed");

@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
-from stilelib import BIN, TIMEOUT, clean_env, wait_for
+from stilelib import BIN, SANITIZED, TIMEOUT, clean_env, wait_for
 
 RULES = """\
 version: 1
@@ -217,6 +217,51 @@ def test_requests_that_no_rule_could_admit(cli, method, url, reason):
     assert got[0][0] == "deny" and re.match(reason, got[0][1])
 
 
+ADDRESSES = """\
+version: 1
+upstream: {hosts: {fixed.test: 10.0.0.1, both.test: [10.0.0.1, 192.0.0.192, 8.8.8.8]}}
+policies:
+  default:
+    rules:
+      - {allow: ["http://*:*", "https://*:*", "tcp://*:22"]}
+      - {allow: "https://in.test", addresses: [10.0.0.0/8]}
+"""
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "169.254.169.254", "10.9.8.7", "[::1]", "[::ffff:127.0.0.1]", "[fd00:ec2::254]",
+                                  "[64:ff9b::7f00:1]", "168.63.129.16", "localhost", "a.LOCALHOST.", "fixed.test", "Fixed.TEST."])
+def test_an_address_that_is_known_is_judged(cli, host):
+    """What `serve` would refuse without a look-up, neither explain nor test calls allowed."""
+    name = config(cli, ADDRESSES + f"    tests: [{{expect: deny, request: 'GET http://{host}/'}}, "
+                                   f"{{expect: deny, request: 'CONNECT {host}:443'}}]\n")
+    r = cli("explain", "-c", name, "GET", f"http://{host}/x", code=1)
+    assert r.stdout.startswith("deny       address_denied\n") and "differs    address " in r.stdout, r
+    for port in (443, 80, 22):
+        r = cli("explain", "-c", name, "CONNECT", f"{host}:{port}", code=1)
+        assert r.stdout.startswith("deny       address_denied: address "), r
+    assert cli("test", "-c", name, code=0).stdout == "2 tests, 0 failed\n"
+
+
+@pytest.mark.parametrize("host", ["8.8.8.8", "[2606:4700::1]", "both.test", "other.test"])
+def test_an_address_that_is_public_or_unknown(cli, host):
+    name = config(cli, ADDRESSES)
+    assert cli("explain", "-c", name, "GET", f"http://{host}/", code=0).stdout.startswith("allow\n")
+    assert cli("explain", "-c", name, "CONNECT", f"{host}:22", code=0).stdout.startswith("allow ")
+
+
+def test_a_file_name_cannot_write_on_the_terminal(cli):
+    name = config(cli, RULES.replace("CADIR", "ca") + "    tests: [{request: GET https://docs.test/, expect: deny}]\n", "a\x1b[2J\u009b.yaml")
+    said = [cli("check", name, code=0).stdout, cli("test", "-c", name, code=1).stdout, cli("serve", "-c", name, code=2).stderr,
+            cli("explain", "-c", name, "GET", "https://docs.test/", code=0).stdout, cli("log", "none" + name, code=1).stderr]
+    assert all("a\\x1b[2J\\u009b.yaml" in x and "\x1b" not in x and "\u009b" not in x for x in said), said
+
+
+@pytest.mark.parametrize("mark", ["\\u009b", "\\u202e", "\\u2028", "\\e", "\\x7f"])
+def test_the_name_of_a_rule_cannot_write_on_the_terminal(cli, mark):
+    r = cli("check", config(cli, f'version: 1\npolicies: {{default: {{rules: [{{allow: a.test, name: "x{mark}y"}}]}}}}\n'), code=2)
+    assert "2:52: `name` holds a control character" in r.stderr
+
+
 @pytest.mark.parametrize("target, code, said", [
     ("api.test:443", 0, ["allow", "tls        intercepted", ":8: allow", "credential api"]),
     ("pass.test:443", 0, ["tls        passed through; the SNI must be pass.test", ":11: allow"]),
@@ -356,7 +401,9 @@ LOG = "".join(json.dumps(r, separators=(",", ":")) + "\n" for r in RECORDS)
 @pytest.mark.parametrize("filters, kept", [
     ([], range(5)), (["--event", "request.deny"], [3]), (["--host", "a.test"], [1, 2]), (["--reason", "address_denied"], [4]),
     (["--decision", "deny"], [3, 4]), (["--decision", "allow"], [1, 2]), (["--since", "2026-01-02"], [3, 4]),
-    (["--since", "2026-01-01T00:00:02"], [2, 3, 4]), (["--decision", "deny", "--host", "b.test"], [3]), (["--host", "z.test"], []),
+    (["--since", "2026-01-01T00:00:02"], [2, 3, 4]), (["--since", "2026-01-01T00:00:02Z"], [2, 3, 4]),
+    (["--since", "2026-01-01T00:00:01.5Z"], [2, 3, 4]), (["--host", "A.Test."], [1, 2]), (["--host", "0:0::1"], [4]),
+    (["--host", "[::1]"], [4]), (["--decision", "deny", "--host", "b.test"], [3]), (["--host", "z.test"], []),
 ])
 def test_log_filters(cli, filters, kept):
     (cli.folder / "log").write_text(LOG)
@@ -376,7 +423,9 @@ def test_log_for_reading(cli):
 
 
 @pytest.mark.parametrize("args", [["--event", "request.denied"], ["--reason", "no_rul"], ["--decision", "denied"], ["--frob"],
-                                  ["--host"]])
+                                  ["--host"], ["--host", ""], ["--since", ""], ["--since", "yesterday"], ["--since", "2026-1-2"],
+                                  ["--since", "2026-01-02T00:00:00+02:00"], ["--since", "2026-01-02 10:00"],
+                                  ["--since", "2026-01-02T00:00:00.0000000Z"]])
 def test_a_misspelt_filter_is_an_error(cli, args):
     (cli.folder / "log").write_text(LOG)
     r = cli("log", "log", *args, code=2)
@@ -395,6 +444,31 @@ def test_log_line_with_a_nul(cli):
     (cli.folder / "log").write_bytes(b'{"event":"request.deny"\x00}\n{"event":"request.end"}\n')
     r = cli("log", "--json", "log", code=1)
     assert r.stdout == '{"event":"request.end"}\n' and "1 line is not a record" in r.stderr
+
+
+@pytest.mark.parametrize("args", [[], ["--json"]])
+def test_a_forged_log_cannot_write_on_the_terminal(cli, args):
+    """A file may come from elsewhere: what JSON admits in a text, a terminal may take for a command."""
+    marks = "\u009b31m\u202e\u2028\x7f\u2066\u061c"
+    record = {"time": "2026-01-01T00:00:00.000000Z", "event": "request.deny", "host": marks, "path": "/" + marks, "error_detail": marks}
+    (cli.folder / "log").write_text("\t" + json.dumps(record, ensure_ascii=False) + "\t\r\n")
+    out = cli("log", *args, "log", code=0).stdout
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u2028\u202e\u2066]", out), out
+    if args:
+        assert json.loads(out) == record
+
+
+def test_a_log_that_cannot_be_read(cli):
+    """Nothing printed and a good end would say that nothing happened."""
+    (cli.folder / "folder").mkdir()
+    assert "folder: Is a directory" in cli("log", "folder", code=1).stderr
+
+
+def test_a_line_without_end_costs_no_memory(cli):
+    (cli.folder / "log").write_text(LOG + "x" * 80_000_000 + "\n" + LOG)
+    p = subprocess.run(["sh", "-c", "ulimit -v 60000; exec \"$@\"", "sh", BIN, "log", "log"], cwd=cli.folder, env=clean_env(),
+                       text=True, capture_output=True, timeout=TIMEOUT) if not SANITIZED else cli("log", "log", code=1)
+    assert p.returncode == 1 and len(p.stdout.splitlines()) == 2 * len(RECORDS) and "1 line is not a record" in p.stderr, p.stderr
 
 
 def test_log_follows_across_rotation(cli):
