@@ -118,7 +118,9 @@ static void advise(const struct doctor_tool *t, enum verdict allowed, enum verdi
 	switch (v) {
 	case VERDICT_REFUSED:
 		if (allowed == VERDICT_REFUSED)
-			strbuf_adds(b, "the policy refuses it: see the log, or say --allowed");
+			strbuf_adds(b,
+				    "stile refused it, or could not reach it: see the log, or say "
+				    "--allowed");
 		return;
 	case VERDICT_ANSWERED: strbuf_adds(b, "IT GOT OUT: that URL is not denied"); return;
 	case VERDICT_UNTRUSTED: strbuf_addf(b, "trust the CA: %s", t->trust_how); return;

@@ -95,8 +95,8 @@ static void print_status(const json_t *a)
 	{
 		(void)printf("%-12s ", i == 0 ? "policies" : "");
 		admin_print_cell(text_of(one, "name"), 12);
-		(void)printf("version %s, %lld rules\n", text_of(one, "version"),
-			     number_of(one, "rules"));
+		(void)printf("version %s, %lld rule%s\n", text_of(one, "version"),
+			     number_of(one, "rules"), number_of(one, "rules") == 1 ? "" : "s");
 	}
 	json_array_foreach(json_object_get(a, "credentials_unavailable"), i, one)
 	{

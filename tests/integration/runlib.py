@@ -16,7 +16,7 @@ import threading
 import time
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
-BIN = pathlib.Path(os.environ.get("STILE", REPO / "build" / "stile"))
+BIN = pathlib.Path(os.environ.get("STILE", REPO / "build" / "stile")).resolve()
 TIMEOUT = 30
 
 

@@ -17,7 +17,7 @@ import threading
 import time
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
-BIN = pathlib.Path(os.environ.get("STILE", REPO / "build" / "stile"))
+BIN = pathlib.Path(os.environ.get("STILE", REPO / "build" / "stile")).resolve()
 ORIGIN = REPO / "tests" / "origin"
 PYTHON = sys.executable
 sys.path.insert(0, str(ORIGIN))

@@ -11,7 +11,7 @@ import textwrap
 import pytest
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
-BIN = pathlib.Path(os.environ.get("STILE", REPO / "build" / "stile"))
+BIN = pathlib.Path(os.environ.get("STILE", REPO / "build" / "stile")).resolve()
 MAN1, MAN5 = REPO / "proxy/man/stile.1", REPO / "proxy/man/stile.yaml.5"
 COMPLETIONS = REPO / "proxy/completions"
 EXAMPLES = sorted((REPO / "proxy/examples").glob("*.yaml"))
