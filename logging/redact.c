@@ -251,6 +251,7 @@ static bool find_user(struct str s, size_t at, size_t *ret_from, size_t *ret_to)
 }
 
 #define IN_QUERY (QUESTION | HASH | AMPERSAND | SEMICOLON)
+#define IN_VALUE (QUESTION | HASH | COLON | PERCENT) /* without one of them it holds no URL */
 
 /* Writes a value that may be or hold a URL. Says whether what was taken out reached its end. */
 static bool put_value(struct str v, struct strbuf *out)
@@ -320,6 +321,15 @@ static struct str between(struct str s, size_t from, size_t to)
 	return str_head(str_skip(s, from), to - from);
 }
 
+/* Of a pair whose value goes. The key may be a URL up to a `=` of its own query. */
+static void put_key(struct str key, unsigned kinds_in, struct strbuf *out)
+{
+	if (kinds_in & IN_VALUE)
+		(void)put_value(key, out);
+	else
+		strbuf_add(out, key);
+}
+
 /* What has nothing to be taken out is copied in runs as long as may be. The value of a secret key
  * is marked even when it is empty: with a ';' behind it, it need not be empty to the server. */
 void record_redact_query(struct str query, struct strbuf *out)
@@ -336,11 +346,12 @@ void record_redact_query(struct str query, struct strbuf *out)
 			copied = p.end;
 		} else if (p.kinds & EQUALS &&
 			   is_secret_key(between(query, at, p.key_end), p.kinds)) {
-			strbuf_add(out, between(query, copied, p.key_end + 1));
-			strbuf_add(out, STR("[redacted]"));
+			strbuf_add(out, between(query, copied, at));
+			put_key(between(query, at, p.key_end), p.kinds, out);
+			strbuf_add(out, STR("=[redacted]"));
 			copied = p.end;
 			was_secret = true;
-		} else if (p.kinds & (QUESTION | HASH | COLON | PERCENT)) {
+		} else if (p.kinds & IN_VALUE) {
 			strbuf_add(out, between(query, copied, at));
 			was_secret = put_value(between(query, at, p.end), out);
 			copied = p.end;

@@ -167,6 +167,12 @@ static void test_urls_within(void **state)
 			    "u=/cb%23access_token=[redacted]");
 	assert_string_equal(redacted(STR("u=h?a=1?key=C;D&z=2")), "u=h?a=1?key=[redacted]&z=2");
 	assert_string_equal(redacted(STR("http://u:C@h/?q=1")), "http://[redacted]@h/?q=1");
+	/* The key, up to a `=` of its own, is the URL. */
+	assert_string_equal(redacted(STR("a=1&http://u:C@h/?token=C&b=2")),
+			    "a=1&http://[redacted]@h/?token=[redacted]&b=2");
+	assert_string_equal(redacted(STR("http%3A%2F%2Fu:C%40h/?key=C;C")),
+			    "http%3A%2F%2F[redacted]%40h/?key=[redacted]");
+	assert_string_equal(redacted(STR("u?token%3DC=C")), "u?token%3D[redacted]=[redacted]");
 	assert_string_equal(redacted(STR("u=https%3a%2f%2fC%40h%2f&q=a@b:c")),
 			    "u=https%3a%2f%2f[redacted]%40h%2f&q=a@b:c");
 	/* Nothing of the kind. */
