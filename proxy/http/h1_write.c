@@ -4,6 +4,8 @@
  * the session for each request upstream and each response to an HTTP/1 client. A head is written in
  * one go: its bytes are copied and looked at in the same step, sixteen at a time.
  */
+#include <string.h>
+
 #include "logging/digits.h"
 #include "proxy/http/field_kind.h"
 #include "proxy/http/h1.h"
@@ -218,20 +220,24 @@ int h1_write_request(const struct request *r, const struct fields *extra, struct
 {
 	struct head h = {0};
 	struct strbuf spare;
+	char *start;
 
 	if (r->method.n == 0 || r->form == TARGET_AUTHORITY || r->url.path.n == 0 ||
 	    (extra_query.n > 0 &&
 	     (!h1_all(extra_query, H1_TARGET) || str_find(extra_query, '#') >= 0)))
 		return -1;
-	h.p = begin(out, &spare,
-		    OWN_BYTES + r->method.n + r->url.path.n + r->url.query.n + extra_query.n +
-			    r->url.host.len + size_of(&r->fields) + (extra ? size_of(extra) : 0));
-	if (!h.p) {
+	start = begin(out, &spare,
+		      OWN_BYTES + r->method.n + r->url.path.n + r->url.query.n + extra_query.n +
+			      r->url.host.len + size_of(&r->fields) + (extra ? size_of(extra) : 0));
+	h.p = start;
+	if (!start) {
 		out->overflowed = true;
 		return -1;
 	}
 	if (put_request(&h, r, extra, extra_query) < 0) {
-		strbuf_wipe(&spare);
+		/* Nobody else knows how far it came, and `extra` may be in it. */
+		explicit_bzero(start, (size_t)(h.p - start));
+		strbuf_clear(&spare);
 		return -1;
 	}
 	return finish(out, &spare, h.p);

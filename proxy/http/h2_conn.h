@@ -23,6 +23,7 @@ struct h2_conn;
 struct h2_queue {
 	char *mem;
 	size_t start, end, cap;
+	bool wiped; /* before it is freed: to an origin a credential may go within a body */
 };
 
 struct h2_stream {

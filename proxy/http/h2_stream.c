@@ -2,6 +2,7 @@
  * One stream of an HTTP/2 connection: its queues, and what its owner does with it; see h2_conn.h.
  * What comes for it is put there by h2_conn.c.
  */
+#include <openssl/crypto.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,16 +11,39 @@
 
 /* ---- queues ---- */
 
+static void free_mem(const struct h2_queue *q)
+{
+	if (q->mem && q->wiped)
+		OPENSSL_cleanse(q->mem, q->cap);
+	free(q->mem);
+}
+
 static void queue_clear(struct h2_queue *q)
 {
-	free(q->mem);
-	*q = (struct h2_queue){0};
+	free_mem(q);
+	*q = (struct h2_queue){.wiped = q->wiped};
+}
+
+/* The same bytes in larger memory. */
+static int queue_grow(struct h2_queue *q, size_t cap)
+{
+	/* Not where realloc could leave a copy behind. */
+	char *grown = q->wiped ? malloc(cap) : realloc(q->mem, cap);
+
+	if (!grown)
+		return -1;
+	if (q->wiped && q->end > 0)
+		memcpy(grown, q->mem, q->end);
+	if (q->wiped)
+		free_mem(q);
+	q->mem = grown;
+	q->cap = cap;
+	return 0;
 }
 
 int h2_queue_add(struct h2_queue *q, const void *p, size_t n)
 {
 	size_t used = h2_queued(q), cap = q->cap ? q->cap : 4096;
-	char *grown;
 
 	if (n == 0)
 		return 0;
@@ -30,13 +54,8 @@ int h2_queue_add(struct h2_queue *q, const void *p, size_t n)
 	}
 	while (cap < used + n)
 		cap *= 2;
-	if (cap != q->cap) {
-		grown = realloc(q->mem, cap);
-		if (!grown)
-			return -1;
-		q->mem = grown;
-		q->cap = cap;
-	}
+	if (cap != q->cap && queue_grow(q, cap) < 0)
+		return -1;
 	memcpy(q->mem + q->end, p, n);
 	q->end += n;
 	return 0;
@@ -67,6 +86,7 @@ struct h2_stream *h2_stream_add(struct h2_conn *c, int32_t id)
 		return NULL;
 	s->conn = c;
 	s->id = id;
+	s->out.wiped = !c->server;
 	TAILQ_INSERT_TAIL(&c->all, s, all);
 	c->n++;
 	return s;

@@ -337,6 +337,16 @@ static int write_last(struct stream *s, const unsigned char *p, size_t n, bool f
 	return r;
 }
 
+/* What goes to an origin may hold a credential, of which the loop's buffer keeps no copy. */
+static int write_gathered(struct stream *s, unsigned char *gather, size_t n, bool flush)
+{
+	int r = write_last(s, gather, n, flush);
+
+	if (!SSL_is_server(s->ssl))
+		OPENSSL_cleanse(gather, n);
+	return r;
+}
+
 void stream_tls_writev(struct stream *s, const struct iovec *iov, int n)
 {
 	unsigned char *gather = loop_buffers(s->loop)->gather;
@@ -363,7 +373,7 @@ void stream_tls_writev(struct stream *s, const struct iovec *iov, int n)
 				memcpy(gather + held, p, take);
 				held += take;
 				if (held == max || last) {
-					if (write_last(s, gather, held, flush && last) < 0)
+					if (write_gathered(s, gather, held, flush && last) < 0)
 						return;
 					held = 0;
 				}

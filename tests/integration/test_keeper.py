@@ -13,8 +13,8 @@ import pytest
 
 import canary
 import runlib
-from canary import memory
-from stilelib import BIN, allow, check_refusal, wait_for
+from canary import made_up, memory
+from stilelib import BIN, allow, check_refusal, chunked, wait_for
 
 SANITIZED = b"__asan_init" in BIN.read_bytes() or b"__tsan_init" in BIN.read_bytes()
 UNAVAILABLE = "credential_unavailable"
@@ -56,10 +56,10 @@ def private_number(pem: pathlib.Path) -> bytes:
     return bytes.fromhex(re.sub(r"[\s:]", "", number)).lstrip(b"\0")
 
 
-def start(stile, tmp_path, secret, **more):
+def start(stile, tmp_path, secret, rules=AUTH, **more):
     (tmp_path / "tok").write_text(secret)
     canary.source(tmp_path / "tok")
-    return stile(rules=AUTH, credentials={"tok": {"from": {"file": str(tmp_path / "tok")}, "as": "bearer"}}, **more)
+    return stile(rules=rules, credentials={"tok": {"from": {"file": str(tmp_path / "tok")}, "as": "bearer"}}, **more)
 
 
 def fields(s, path) -> dict[str, str]:
@@ -139,6 +139,37 @@ def test_nobody_looks_in(stile, tmp_path, canary):
                 f"assert c.ptrace(16, {pid}, 0, 0) == -1 and ctypes.get_errno() == 1\n"
                 f"try: open('/proc/{pid}/environ'); raise SystemExit(1)\nexcept PermissionError: pass\n")
         assert subprocess.run(["/usr/bin/python3", "-c", code]).returncode == 0
+
+
+@needs_root
+@pytest.mark.skipif(SANITIZED, reason="a sanitizer keeps what was freed")
+def test_nothing_of_a_value_that_was_replaced_stays(stile, tmp_path, canary):
+    """Heads of many lengths, alone and gathered with what follows them: no buffer on the way keeps a copy."""
+    s = start(stile, tmp_path, canary, limits={"workers": 1},
+              rules=[allow("https://origin.test:*/**", credential="tok")])
+    new = made_up()
+    host = f"origin.test:{s.origin.tls}"
+    bodies = {"": b"", "Content-Length: 20\r\n": b"x" * 20, "Transfer-Encoding: chunked\r\n": chunked(b"abc", b"def")}
+
+    def ask(c, framing="", fields=0):
+        more = framing + "".join(f"X-{i}: {'a' * 50}\r\n" for i in range(fields))
+        body = bodies[framing]
+        r = c.ask(f"{'POST' if body else 'GET'} /ok/x HTTP/1.1\r\nHost: {host}\r\n{more}\r\n".encode() + body)
+        assert r.status == 200, r
+
+    with s.tunnel() as c:
+        for fields in range(0, 80, 8):
+            for framing in bodies:
+                ask(c, framing, fields)
+        assert canary.encode() in memory(s.pid)
+        (tmp_path / "tok").write_text(new)
+
+        def is_new():
+            ask(c)
+            return new.encode() in memory(s.pid)
+        wait_for(is_new)
+        ask(c)
+        wait_for(lambda: canary.encode() not in memory(s.pid), why="the old value is gone")
 
 
 def test_a_new_credential_and_one_that_goes(stile, tmp_path, canary):
