@@ -2,7 +2,7 @@
  * The table and the look-up of it. Rows come from Unicode's compatibility decompositions and case
  * foldings (NFKC, NFKC_Casefold) that end in ASCII and are no longer than the character in UTF-8,
  * its default-ignorable code points, and what code pages of Windows put in the place of a character
- * that they lack. Accents are not dropped.
+ * that they lack. Accents stay (reading.c drops them for denies).
  */
 #include "policy/lookalike.h"
 
@@ -59,7 +59,10 @@ static const struct row {
 	{0x2092, 0x2092, "o", SAME},	 {0x2093, 0x2093, "x", SAME},
 	{0x2095, 0x2095, "h", SAME},	 {0x2096, 0x2099, "k", ON},
 	{0x209a, 0x209a, "p", SAME},	 {0x209b, 0x209c, "s", ON},
-	{0x20a9, 0x20a9, "\\", SAME},	 {0x2102, 0x2102, "c", SAME},
+	{0x20a9, 0x20a9, "\\", SAME},	 {0x2100, 0x2100, "a/c", SAME},
+	{0x2101, 0x2101, "a/s", SAME},	 {0x2102, 0x2102, "c", SAME},
+	{0x2105, 0x2105, "c/o", SAME},	 {0x2106, 0x2106, "c/u", SAME},
+
 	{0x210a, 0x210b, "g", ON},	 {0x210c, 0x210e, "h", SAME},
 	{0x2110, 0x2111, "i", SAME},	 {0x2112, 0x2113, "l", SAME},
 	{0x2115, 0x2115, "n", SAME},	 {0x2119, 0x211b, "p", ON},

@@ -13,10 +13,13 @@
 #include "logging/hex.h"
 #include "logging/limits.h"
 #include "policy/lookalike.h"
+#include "policy/reading.h"
 #include "policy/url.h"
 
-/* The forms of one round of decoding differ in four yes-or-no questions (enum form_bit). */
-#define FORMS_MAX (LIMIT_PATH_DECODES * 16)
+/* The forms of one round of decoding differ in five yes-or-no questions (enum form_bit), which are
+ * seldom all worth asking. */
+#define FORMS_MAX  (LIMIT_PATH_DECODES * 64)
+#define FORMS_BITS 32
 
 /* Bytes that stand for what no decoded byte must be mistaken for. Decoded control characters become
  * OTHER_CONTROL on both sides, so these three are free. */
@@ -26,8 +29,10 @@
 
 struct segment {
 	struct str text; /* borrowed from the list's text */
+	struct str stem; /* broad: text without the ending of a page; else empty */
 	bool any;	 /* `**` */
 	bool glob;	 /* holds a wildcard */
+	bool index;	 /* broad: the page of its folder */
 };
 
 struct segment_list {
@@ -51,10 +56,11 @@ enum form_bit {
 	FORM_COLLAPSE = 2, /* no empty segments, no slash at the end */
 	FORM_RESOLVE = 4,  /* dot segments are followed */
 	FORM_CUT = 8,	   /* the path ends at a decoded '?', '#' or NUL */
+	FORM_GLUED = 16, /* `a../` is `a/../`, as where a server puts a folder in the place of /a */
 };
 
 struct form {
-	size_t at, n;
+	uint32_t at, n;
 	bool slash; /* a '/' stands behind it, for readers who keep one at the end */
 };
 
@@ -82,9 +88,15 @@ static bool is_escape(const char *p, size_t left)
 
 /* ---- one segment ---- */
 
+/* Stores (S3 among them) and the decoders of forms take a plus for a blank. */
+static bool is_same_broad(char a, char b)
+{
+	return a == b || ((a == '+' || a == ' ') && (b == '+' || b == ' '));
+}
+
 /* Backtracks to the last wildcard only, which is enough: it can always take what an earlier one
- * would have. `whole_escapes`: a wildcard never ends within a %XX. */
-static bool glob_match(struct str p, struct str s, char wild, bool whole_escapes)
+ * would have. Not broad: a wildcard never ends within a %XX. */
+static bool glob_match(struct str p, struct str s, char wild, bool broad)
 {
 	size_t pi = 0, si = 0, after_wild = 0, mark = 0;
 	bool have_wild = false;
@@ -94,11 +106,12 @@ static bool glob_match(struct str p, struct str s, char wild, bool whole_escapes
 			after_wild = ++pi;
 			mark = si;
 			have_wild = true;
-		} else if (pi < p.n && p.p[pi] == s.p[si]) {
+		} else if (pi < p.n &&
+			   (broad ? is_same_broad(p.p[pi], s.p[si]) : p.p[pi] == s.p[si])) {
 			pi++;
 			si++;
 		} else if (have_wild) {
-			mark += whole_escapes && is_escape(s.p + mark, s.n - mark) ? 3 : 1;
+			mark += !broad && is_escape(s.p + mark, s.n - mark) ? 3 : 1;
 			si = mark;
 			pi = after_wild;
 		} else {
@@ -112,7 +125,7 @@ static bool glob_match(struct str p, struct str s, char wild, bool whole_escapes
 
 static bool segment_match(const struct segment *seg, struct str s)
 {
-	return seg->glob ? glob_match(seg->text, s, '*', true) : str_eq(seg->text, s);
+	return seg->glob ? glob_match(seg->text, s, '*', false) : str_eq(seg->text, s);
 }
 
 static struct str trim_tail(struct str s, bool dots)
@@ -137,22 +150,44 @@ static struct str cut_stream(struct str s)
 	return at < 0 || !memmem(s.p + at, s.n - (size_t)at, ":$", 2) ? s : str_head(s, (size_t)at);
 }
 
-static bool broad_one(const struct segment *seg, struct str s)
+static bool broad_eq(struct str a, struct str b)
 {
-	return seg->glob ? glob_match(seg->text, s, WILD, false) : str_eq(seg->text, s);
+	if (a.n != b.n)
+		return false;
+	for (size_t i = 0; i < a.n; i++)
+		if (!is_same_broad(a.p[i], b.p[i]))
+			return false;
+	return true;
+}
+
+/* Also without what says in which format it is wanted, or as what is a page with that name. */
+static bool broad_one(const struct segment *seg, struct str s, bool last)
+{
+	struct str plain = reading_without_format(s, last);
+
+	if (seg->glob)
+		return glob_match(seg->text, s, WILD, true) ||
+		       (plain.n < s.n && glob_match(seg->text, plain, WILD, true));
+	return broad_eq(seg->text, s) || (plain.n < s.n && broad_eq(seg->text, plain)) ||
+	       (last && seg->stem.n > 0 && broad_eq(seg->stem, s));
 }
 
 /* The segment as it is, without parameters (Java servers), without dots and blanks at its end or
- * the name of a stream (Windows), without both. */
-static bool segment_match_broad(const struct segment *seg, struct str s)
+ * the name of a stream (Windows), without both. Nothing and the page of a folder are one. */
+static bool segment_match_broad(const struct segment *seg, struct str s, bool last)
 {
 	struct str cut = cut_params(s);
 	struct str trimmed = trim_tail(s, true), file = cut_stream(cut);
 
-	return broad_one(seg, s) ||
-	       (cut.n < s.n && (broad_one(seg, cut) || broad_one(seg, trim_tail(cut, true)))) ||
-	       (trimmed.n < s.n && broad_one(seg, trimmed)) ||
-	       (file.n < cut.n && broad_one(seg, trim_tail(file, true)));
+	if (last && s.n == 0 && seg->index)
+		return true;
+	if (last && seg->text.n == 0 && reading_is_index(trim_tail(cut, true)))
+		return true;
+	return broad_one(seg, s, last) ||
+	       (cut.n < s.n &&
+		(broad_one(seg, cut, last) || broad_one(seg, trim_tail(cut, true), last))) ||
+	       (trimmed.n < s.n && broad_one(seg, trimmed, last)) ||
+	       (file.n < cut.n && broad_one(seg, trim_tail(file, true), last));
 }
 
 /* ---- a whole path ---- */
@@ -167,10 +202,10 @@ static size_t segment_end(struct str path, size_t start)
 /*
  * Segment by segment; at a `**` the place is marked, and a mismatch later returns there with one
  * segment more taken by it. As with glob_match the last mark is enough. `start` is where the
- * current segment begins; path.n + 1 means that all are taken.
+ * current segment begins; path.n + 1 means that all are taken. Broad: whoever asks for a folder's
+ * page asks for the folder, and the other way round.
  */
-static bool list_match(const struct segment_list *l, struct str path,
-		       bool (*one)(const struct segment *, struct str))
+static bool list_match(const struct segment_list *l, struct str path, bool broad)
 {
 	size_t i = 0, start = 1, after_any = 0, mark = 0;
 	bool have_any = false;
@@ -179,6 +214,8 @@ static bool list_match(const struct segment_list *l, struct str path,
 		return false;
 	while (start <= path.n) {
 		size_t end = segment_end(path, start);
+		struct str s = str_from(path.p + start, end - start);
+		bool last = end == path.n;
 
 		if (i < l->n && l->v[i].any) {
 			if (++i == l->n)
@@ -186,9 +223,12 @@ static bool list_match(const struct segment_list *l, struct str path,
 			after_any = i;
 			mark = start;
 			have_any = true;
-		} else if (i < l->n && one(&l->v[i], str_from(path.p + start, end - start))) {
+		} else if (i < l->n && (broad ? segment_match_broad(&l->v[i], s, last)
+					      : segment_match(&l->v[i], s))) {
 			i++;
 			start = end + 1;
+		} else if (broad && last && i == l->n && reading_is_index(cut_params(s))) {
+			return true;
 		} else if (have_any) {
 			mark = segment_end(path, mark) + 1;
 			start = mark;
@@ -199,12 +239,13 @@ static bool list_match(const struct segment_list *l, struct str path,
 	}
 	while (i < l->n && l->v[i].any)
 		i++;
-	return i == l->n;
+	/* Behind a `**` only a slash at the end says that it is a folder. */
+	return i == l->n || (i + 1 == l->n && l->v[i].index && i > 0 && !l->v[i - 1].any);
 }
 
 bool pattern_match(const struct pattern *p, struct str path)
 {
-	return list_match(&p->narrow, path, segment_match);
+	return list_match(&p->narrow, path, false);
 }
 
 /* ---- decoding ---- */
@@ -298,6 +339,13 @@ static int dot_segment(struct str s)
 	return (int)s.n;
 }
 
+/* `a..`, but not `a...`, with parameters or blanks behind. */
+static bool is_glued(struct str s)
+{
+	s = trim_tail(cut_params(s), false);
+	return s.n > 2 && s.p[s.n - 1] == '.' && s.p[s.n - 2] == '.' && s.p[s.n - 3] != '.';
+}
+
 /* Nothing, or nothing but parameters, dots and blanks, of which some readers leave nothing. */
 static bool is_hollow(struct str s)
 {
@@ -331,6 +379,8 @@ static unsigned form_bits(struct str s)
 			bits |= FORM_COLLAPSE;
 		if (dot_segment(seg))
 			bits |= FORM_RESOLVE;
+		if (is_glued(seg))
+			bits |= FORM_GLUED;
 	}
 	return bits;
 }
@@ -392,7 +442,7 @@ static void form_add(struct pattern_forms *f, struct str s, unsigned bits)
 		seg = str_from(s.p + start, end - start);
 		dots = bits & FORM_RESOLVE ? dot_segment(seg) : 0;
 		hollow = bits & FORM_COLLAPSE && is_hollow(seg);
-		slash = dots > 0 || hollow;
+		slash = dots > 0 || hollow || (bits & FORM_GLUED && is_glued(seg));
 		if (dots == 2)
 			while (n > 0 && out[--n] != '/')
 				;
@@ -408,17 +458,51 @@ static void form_add(struct pattern_forms *f, struct str s, unsigned bits)
 	if (n == 0 || (slash && !(bits & FORM_COLLAPSE)))
 		n++;
 	slash = slash && bits & FORM_COLLAPSE;
-	f->v[f->n++] = (struct form){f->len, n, slash};
+	f->v[f->n++] = (struct form){(uint32_t)f->len, (uint32_t)n, slash};
 	f->len += n + slash;
 }
 
-static void forms_of_round(struct pattern_forms *f, struct str s)
+static void forms_of_text(struct pattern_forms *f, struct str s)
 {
+	static const char separators[] = {'\\', KEPT_SLASH, '\0'};
 	unsigned possible = form_bits(s);
+	struct str behind, later;
 
-	for (unsigned bits = 0; bits < 16 && !f->beyond; bits++)
+	for (unsigned bits = 0; bits < FORMS_BITS && !f->beyond; bits++)
 		if ((bits & ~possible) == 0)
 			form_add(f, s, bits);
+	if (f->beyond || !reading_behind_authority(s, separators, separators, &behind))
+		return;
+	forms_of_text(f, behind);
+	/* An encoded slash ends the authority for who decodes first. */
+	if (!f->beyond && reading_behind_authority(s, separators, "", &later) &&
+	    later.p != behind.p)
+		forms_of_text(f, later);
+}
+
+/* What readers make of the whole text comes before the questions. */
+static void forms_of_round(struct pattern_forms *f, struct str s)
+{
+	char *folded = NULL, *without = NULL;
+	size_t n;
+
+	if (reading_needs_fold(s)) {
+		if (reading_fold(s, &folded, &n) < 0) {
+			f->beyond = true;
+			return;
+		}
+		s = str_from(folded, n);
+	}
+	forms_of_text(f, s);
+	if (memmem(s.p, s.n, "/(", 2)) {
+		without = malloc(s.n + 1);
+		n = without ? reading_without_sessions(s, without) : 0;
+		f->beyond |= !without;
+		if (without && n < s.n)
+			forms_of_text(f, str_from(without, n));
+	}
+	free(folded);
+	free(without);
 }
 
 /* Every round of decoding gives forms of its own. The path before the first one does so only when
@@ -473,8 +557,8 @@ void pattern_forms_free(struct pattern_forms *f)
 
 static bool match_form(const struct pattern *p, struct str form)
 {
-	return list_match(&p->split, form, segment_match_broad) ||
-	       (p->kept.text && list_match(&p->kept, form, segment_match_broad));
+	return list_match(&p->split, form, true) ||
+	       (p->kept.text && list_match(&p->kept, form, true));
 }
 
 bool pattern_match_forms(const struct pattern *p, const struct pattern_forms *f)
@@ -529,6 +613,12 @@ static int list_cut(struct segment_list *l, size_t n, char wild, bool broad, str
 		if (broad && seg->text.n == 0)
 			continue;
 		seg->any = seg->text.n == 2 && seg->text.p[0] == wild && seg->text.p[1] == wild;
+		if (broad && !seg->glob && end == n) {
+			seg->index = reading_is_index(seg->text);
+			seg->stem = reading_without_format(seg->text, true);
+			if (seg->stem.n == seg->text.n)
+				seg->stem = STR_NONE;
+		}
 		l->n++;
 	}
 	/* The root is the path with one empty segment. */
@@ -555,6 +645,12 @@ static int compile_broad(struct pattern *p, struct err *e)
 	for (int round = 0; has_escape(folded, n); round++)
 		if (round == LIMIT_PATH_DECODES || !decode_once(folded, &n))
 			return err_set(e, "the path is percent-encoded in too many layers");
+	if (reading_needs_fold(str_from(folded, n))) {
+		if (reading_fold(str_from(folded, n), &p->split.text, &n) < 0)
+			return err_set(e, "out of memory");
+		free(folded);
+		folded = p->split.text;
+	}
 	kept = memchr(folded, KEPT_SLASH, n) || memchr(folded, '\\', n);
 	if (kept) {
 		p->kept.text = malloc(n + 1);

@@ -27,7 +27,10 @@ bool pattern_match(const struct pattern *p, struct str path);
 /* Deny: every form that an upstream might take the path for: as it is; percent-decoded (once and
  * repeatedly, until nothing changes or a bound is met: then it matches); slashes collapsed;
  * `;params` cut from each segment; backslashes as slashes; dot segments resolved; trailing slash
- * and trailing dots or blanks dropped; ASCII case folded on both sides; and these together. */
+ * and trailing dots or blanks dropped; case, accents and compatibility folded on both sides; a plus
+ * as a blank; a host in front of the path, a session of ASP.NET within it, `a../` as `a/../`; the
+ * format in which a thing is wanted (`.json`), a page without its ending, a folder's page as the
+ * folder; and these together. */
 bool pattern_match_broad(const struct pattern *p, struct str path);
 
 /* The same for many deny rules and one path: the forms are made once. `path` is borrowed and must

@@ -39,16 +39,15 @@ static const struct row len_10[] = {{"connection", FIELD_CONNECTION},
 static const struct row len_11[] = {{"retry-after", FIELD_CONTROL},
 				    {"destination", FIELD_CONTROL},
 				    {"x-http-host", FIELD_CONTROL},
+				    {"script-name", FIELD_CONTROL},
 				    {"x-real-host", FIELD_CONTROL}};
 static const struct row len_12[] = {{"content-type", FIELD_CONTROL},
 				    {"max-forwards", FIELD_CONTROL}};
-static const struct row len_13[] = {{"authorization", FIELD_CONTROL},
-				    {"cache-control", FIELD_CONTROL},
-				    {"content-range", FIELD_CONTROL},
-				    {"if-none-match", FIELD_CONTROL},
-				    {"x-http-method", FIELD_CONTROL},
-				    {"x-rewrite-url", FIELD_CONTROL},
-				    {"x-rewrite-uri", FIELD_CONTROL}};
+static const struct row len_13[] = {
+	{"authorization", FIELD_CONTROL}, {"cache-control", FIELD_CONTROL},
+	{"content-range", FIELD_CONTROL}, {"if-none-match", FIELD_CONTROL},
+	{"x-http-method", FIELD_CONTROL}, {"x-rewrite-url", FIELD_CONTROL},
+	{"x-script-name", FIELD_CONTROL}, {"x-rewrite-uri", FIELD_CONTROL}};
 static const struct row len_14[] = {{"content-length", FIELD_CONTENT_LENGTH},
 				    {"http2-settings", FIELD_HTTP2_SETTINGS},
 				    {"x-original-url", FIELD_CONTROL},
@@ -72,6 +71,7 @@ static const struct row len_19[] = {{"proxy-authorization", FIELD_PROXY_AUTHORIZ
 				    {"if-unmodified-since", FIELD_CONTROL},
 				    {"authentication-info", FIELD_CONTROL}};
 static const struct row len_18[] = {{"x-forwarded-server", FIELD_CONTROL},
+				    {"x-forwarded-prefix", FIELD_CONTROL},
 				    {"x-forwarded-method", FIELD_CONTROL}};
 static const struct row len_20[] = {{"x-http-host-override", FIELD_CONTROL}};
 static const struct row len_21[] = {{"x-http-destinationurl", FIELD_CONTROL}};

@@ -4,11 +4,13 @@
  */
 #include "proxy/session/override.h"
 
+#include <string.h>
+
 #include "logging/attrs.h"
 #include "logging/limits.h"
 #include "logging/percent.h"
 
-enum what { NOTHING, METHOD, PATH, HOST, FORWARDED, DESTINATION };
+enum what { NOTHING, METHOD, PATH, PREFIX, HOST, FORWARDED, DESTINATION };
 
 /* "_method" is a key of the query alone, but as a field it does no harm here. */
 static const struct {
@@ -28,6 +30,9 @@ static const struct {
 	{{"x-original-path", 15}, PATH},
 	{{"x-forwarded-uri", 15}, PATH},
 	{{"x-forwarded-path", 16}, PATH},
+	{{"script-name", 11}, PREFIX},
+	{{"x-script-name", 13}, PREFIX},
+	{{"x-forwarded-prefix", 18}, PREFIX},
 	{{"x-original-method", 17}, METHOD},
 	{{"x-forwarded-method", 18}, METHOD},
 	{{"x-forwarded-host", 16}, HOST},
@@ -62,7 +67,7 @@ static enum what what_is(struct str name)
 	/* Most names are dismissed at their first byte. */
 	char first = name.n < 6 || name.n > NAME_MAX_BYTES ? '\0' : str_name_fold(name.p[0]);
 
-	if (first != 'x' && first != 'f' && first != 'd' && first != '-')
+	if (first != 'x' && first != 'f' && first != 'd' && first != 's' && first != '-')
 		return NOTHING;
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		size_t k = 0;
@@ -151,6 +156,57 @@ static int check_path(struct check *c, struct str value)
 	return rc;
 }
 
+/* The character of s at *at, an escape decoded; *at is put behind it. */
+static char char_at(struct str s, size_t *at)
+{
+	int byte = percent_byte(s, *at);
+	char c = byte < 0 ? s.p[*at] : (char)byte;
+
+	*at += byte < 0 ? 1 : 3;
+	return c;
+}
+
+/* How much of the path the prefix stands for at its beginning, however the two are escaped. 0: it
+ * does not begin with that. */
+static size_t prefix_size(struct str path, struct str prefix)
+{
+	size_t i = 0, k = 0;
+
+	while (k < prefix.n)
+		if (i == path.n || char_at(path, &i) != char_at(prefix, &k))
+			return 0;
+	return i;
+}
+
+static int check_rest(struct check *c, struct str rest, struct str prefix)
+{
+	c->path = true;
+	if (rest.n > 0 && rest.p[0] != '/')
+		return refuse(c, REASON_AMBIGUOUS_URL,
+			      "a field cuts the path within a segment:", prefix);
+	return check_path(c, rest.n > 0 ? rest : STR("/"));
+}
+
+/* Where an application is said to be mounted (gunicorn's SCRIPT_NAME and what others do in its
+ * likeness): the server takes that off the path, and what is left is what is asked for. An older
+ * gunicorn took it off with all before it, wherever it stood. */
+static int check_prefix(struct check *c, struct str value)
+{
+	struct str path = c->url->path;
+	const char *found;
+	size_t size;
+
+	while (value.n > 0 && value.p[value.n - 1] == '/')
+		value.n--;
+	if (value.n == 0)
+		return 0;
+	size = prefix_size(path, value);
+	if (size > 0)
+		return check_rest(c, str_skip(path, size), value);
+	found = memmem(path.p, path.n, value.p, value.n);
+	return found ? check_rest(c, str_skip(path, (size_t)(found - path.p) + value.n), value) : 0;
+}
+
 /* RFC 4918 section 10.3: where COPY and MOVE put what they take, a URL or a path. */
 static int check_destination(struct check *c, struct str value)
 {
@@ -220,6 +276,7 @@ static int check_one(struct check *c, enum what what, struct str value)
 	switch (what) {
 	case METHOD: return check_method(c, value.p ? value : STR(""));
 	case PATH: return check_path(c, value);
+	case PREFIX: return check_prefix(c, value.p ? value : STR(""));
 	case HOST: return check_host(c, value.p ? value : STR(""));
 	case FORWARDED: return check_forwarded(c, value);
 	case DESTINATION: return check_destination(c, value.p ? value : STR(""));

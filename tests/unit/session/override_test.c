@@ -134,6 +134,23 @@ static const struct row {
 	{GET "?X-Original-URL=/other", "", REASON_NONE}, /* a field alone */
 	{"POST http://a.test/form/x", "X-Original-URL: /ok/y\r\n", REASON_NONE},
 
+	/* what a server takes off the path, so that the rest is meant */
+	{GET "/ok/y", "SCRIPT_NAME: /ok/x\r\n", REASON_NONE},
+	{GET "/ok/y", "Script-Name: /ok/x/\r\n", REASON_NONE},
+	{GET "/ok/no/y", "SCRIPT_NAME: /ok/x\r\n", REASON_DENIED_BY_RULE},
+	{GET "/other", "SCRIPT_NAME: /ok/x\r\n", REASON_NO_RULE},
+	{GET "/other", "X-Script-Name: /ok/x/\r\n", REASON_NO_RULE},
+	{GET "/other", "x_forwarded_prefix: /ok/x\r\n", REASON_NO_RULE},
+	{GET "%40/ok/no/y", "X-Script-Name: /ok/x@\r\n", REASON_DENIED_BY_RULE},
+	{GET "@/ok/no/y", "X-Script-Name: /%6fk/x%40\r\n", REASON_DENIED_BY_RULE},
+	{GET "ok/no/y", "SCRIPT_NAME: /ok/x\r\n", REASON_AMBIGUOUS_URL},
+	{GET "/ok/no/y", "SCRIPT_NAME: /x\r\n", REASON_DENIED_BY_RULE}, /* an old one: anywhere */
+	{GET, "SCRIPT_NAME: /ok/x\r\n", REASON_NO_RULE},		/* the root */
+	{GET, "SCRIPT_NAME:\r\n", REASON_NONE},
+	{GET, "SCRIPT_NAME: /\r\n", REASON_NONE},
+	{GET, "X-Forwarded-Prefix: /elsewhere\r\n", REASON_NONE},
+	{GET "/ok/y", "X-Forwarded-Prefix: /ok/x\r\nX-HTTP-Method: PUT\r\n", REASON_AMBIGUOUS_URL},
+
 	/* a method and a path: together a request that nobody was asked about */
 	{GET, "X-Original-URL: /ok/y\r\nX-HTTP-Method: PUT\r\n", REASON_AMBIGUOUS_URL},
 	{GET "?_method=PUT", "X-Original-URL: /ok/y\r\n", REASON_AMBIGUOUS_URL},
