@@ -33,6 +33,7 @@ struct segment {
 	bool any;	 /* `**` */
 	bool glob;	 /* holds a wildcard */
 	bool index;	 /* broad: the page of its folder */
+	bool file;	 /* broad: the last, and what stands behind it is for it to read */
 };
 
 struct segment_list {
@@ -227,6 +228,8 @@ static bool list_match(const struct segment_list *l, struct str path, bool broad
 					      : segment_match(&l->v[i], s))) {
 			i++;
 			start = end + 1;
+			if (l->v[i - 1].file)
+				return true;
 		} else if (broad && last && i == l->n && reading_is_index(cut_params(s))) {
 			return true;
 		} else if (have_any) {
@@ -480,29 +483,42 @@ static void forms_of_text(struct pattern_forms *f, struct str s)
 		forms_of_text(f, later);
 }
 
+static void forms_of_session(struct pattern_forms *f, struct str s)
+{
+	char *without;
+	size_t n;
+
+	forms_of_text(f, s);
+	if (f->beyond || !memmem(s.p, s.n, "/(", 2))
+		return;
+	without = malloc(s.n + 1);
+	n = without ? reading_without_sessions(s, without) : 0;
+	f->beyond |= !without;
+	if (without && n < s.n)
+		forms_of_text(f, str_from(without, n));
+	free(without);
+}
+
 /* What readers make of the whole text comes before the questions. */
 static void forms_of_round(struct pattern_forms *f, struct str s)
 {
-	char *folded = NULL, *without = NULL;
-	size_t n;
+	bool broken = false;
 
-	if (reading_needs_fold(s)) {
-		if (reading_fold(s, &folded, &n) < 0) {
+	if (!reading_needs_fold(s)) {
+		forms_of_session(f, s);
+		return;
+	}
+	for (int drop = 0; drop < 2 && (!drop || broken) && !f->beyond; drop++) {
+		char *folded;
+		size_t n;
+
+		if (reading_fold(s, drop, &folded, &n, &broken) < 0) {
 			f->beyond = true;
 			return;
 		}
-		s = str_from(folded, n);
+		forms_of_session(f, str_from(folded, n));
+		free(folded);
 	}
-	forms_of_text(f, s);
-	if (memmem(s.p, s.n, "/(", 2)) {
-		without = malloc(s.n + 1);
-		n = without ? reading_without_sessions(s, without) : 0;
-		f->beyond |= !without;
-		if (without && n < s.n)
-			forms_of_text(f, str_from(without, n));
-	}
-	free(folded);
-	free(without);
 }
 
 /* Every round of decoding gives forms of its own. The path before the first one does so only when
@@ -613,6 +629,7 @@ static int list_cut(struct segment_list *l, size_t n, char wild, bool broad, str
 		if (broad && seg->text.n == 0)
 			continue;
 		seg->any = seg->text.n == 2 && seg->text.p[0] == wild && seg->text.p[1] == wild;
+		seg->file = broad && end == n && !seg->any && reading_is_file(seg->text);
 		if (broad && !seg->glob && end == n) {
 			seg->index = reading_is_index(seg->text);
 			seg->stem = reading_without_format(seg->text, true);
@@ -633,7 +650,7 @@ static int compile_broad(struct pattern *p, struct err *e)
 	struct str text = pattern_str(p);
 	size_t n = text.n;
 	char *folded = malloc(n + 1);
-	bool kept;
+	bool kept, broken;
 
 	if (!folded)
 		return err_set(e, "out of memory");
@@ -646,7 +663,7 @@ static int compile_broad(struct pattern *p, struct err *e)
 		if (round == LIMIT_PATH_DECODES || !decode_once(folded, &n))
 			return err_set(e, "the path is percent-encoded in too many layers");
 	if (reading_needs_fold(str_from(folded, n))) {
-		if (reading_fold(str_from(folded, n), &p->split.text, &n) < 0)
+		if (reading_fold(str_from(folded, n), false, &p->split.text, &n, &broken) < 0)
 			return err_set(e, "out of memory");
 		free(folded);
 		folded = p->split.text;

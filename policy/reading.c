@@ -87,7 +87,7 @@ static bool is_accent(const char *p, size_t left)
 	return (a == 0xcc && b >= 0x80) || (a == 0xcd && b >= 0x80 && b <= 0xaf);
 }
 
-int reading_fold(struct str s, char **ret, size_t *ret_n)
+int reading_fold(struct str s, bool drop, char **ret, size_t *ret_n, bool *ret_broken)
 {
 	/* A byte of Latin-1 becomes two. */
 	uint8_t *text = malloc(2 * s.n + 1), *folded = NULL;
@@ -95,6 +95,7 @@ int reading_fold(struct str s, char **ret, size_t *ret_n)
 
 	if (!text)
 		return -1;
+	*ret_broken = false;
 	for (size_t i = 0; i < s.n;) {
 		ucs4_t c;
 		int size = u8_mbtoucr(&c, (const uint8_t *)s.p + i, s.n - i);
@@ -103,11 +104,14 @@ int reading_fold(struct str s, char **ret, size_t *ret_n)
 			memcpy(text + n, s.p + i, (size_t)size);
 			n += (size_t)size;
 			i += (size_t)size;
-		} else {
+			continue;
+		}
+		*ret_broken = true;
+		if (!drop) {
 			text[n++] = (uint8_t)(0xc0 | (uint8_t)s.p[i] >> 6);
 			text[n++] = (uint8_t)(0x80 | ((uint8_t)s.p[i] & 0x3f));
-			i++;
 		}
+		i++;
 	}
 	folded = u8_casefold(text, n, NULL, UNINORM_NFKD, NULL, &folded_n);
 	free(text);
@@ -145,6 +149,14 @@ struct str reading_without_format(struct str segment, bool last)
 		if (str_eq(ending, str_from_c(formats[i])))
 			return str_head(segment, dot - 1);
 	return segment;
+}
+
+bool reading_is_file(struct str segment)
+{
+	for (size_t i = 0; i + 1 < segment.n; i++)
+		if (segment.p[i] == '.' && is_letter(segment.p[i + 1]))
+			return true;
+	return false;
 }
 
 bool reading_is_index(struct str segment)

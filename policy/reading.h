@@ -21,10 +21,11 @@ bool reading_behind_authority(struct str path, const char *separators, const cha
  * when it holds none. */
 size_t reading_without_sessions(struct str path, char *to);
 
-/* Case and compatibility folded (NFKD), accents dropped; a byte that is no UTF-8 is a letter of
- * Latin-1. ASCII is left as it is but for its case. 0 and memory of the caller's, or -1: no
- * memory. */
-int reading_fold(struct str s, char **ret, size_t *ret_n) ATTR_NODISCARD;
+/* Case and compatibility folded (NFKD), accents dropped; ASCII is left as it is but for its case. A
+ * byte that is no UTF-8 is a letter of Latin-1 or, for `drop`, nothing, as decoders have it that
+ * ignore errors. *ret_broken: there was one. 0 and memory of the caller's, or -1: no memory. */
+int reading_fold(struct str s, bool drop, char **ret, size_t *ret_n,
+		 bool *ret_broken) ATTR_NODISCARD;
 /* Is there anything that it could change, but for case? */
 bool reading_needs_fold(struct str s);
 
@@ -32,6 +33,8 @@ bool reading_needs_fold(struct str s);
  * a server adds to what is asked for (`page.html`). `.git` is dropped wherever it stands, the
  * others at the end of a path. The same when there is none. */
 struct str reading_without_format(struct str segment, bool last);
+/* `a.php`, `*.key`, `.env`: a file, and what follows behind a slash is then for it to read. */
+bool reading_is_file(struct str segment);
 /* `index.html`, `Default.aspx` and the like: what is served for a folder. */
 bool reading_is_index(struct str segment);
 

@@ -171,6 +171,11 @@ static void test_refused_paths(void **state)
 		AMBIGUOUS("/..?x"),
 		AMBIGUOUS("/.?"),
 		AMBIGUOUS("/ok/%2e%2e/secret"),
+		/* what is no UTF-8 is dropped by who ignores errors */
+		AMBIGUOUS("/ok/.%FF./secret"),
+		AMBIGUOUS("/ok/%ED%A0%80../secret"),
+		AMBIGUOUS("/ok/..%E2%82/secret"),
+		AMBIGUOUS("/ok/..%F8%80%80%80/secret"),
 		/* to whoever folds fullwidth forms */
 		AMBIGUOUS("/ok/%EF%BC%8E%ef%bc%8e/secret"),
 		AMBIGUOUS("/ok/.\xef\xbc\x8e"),
