@@ -468,16 +468,17 @@ static void form_add(struct pattern_forms *f, struct str s, unsigned bits)
 static void forms_of_text(struct pattern_forms *f, struct str s)
 {
 	static const char separators[] = {'\\', KEPT_SLASH, '\0'};
+	static const char ends[] = {'\\', KEPT_SLASH, '?', '#', '\0'};
 	unsigned possible = form_bits(s);
 	struct str behind, later;
 
 	for (unsigned bits = 0; bits < FORMS_BITS && !f->beyond; bits++)
 		if ((bits & ~possible) == 0)
 			form_add(f, s, bits);
-	if (f->beyond || !reading_behind_authority(s, separators, separators, &behind))
+	if (f->beyond || !reading_behind_authority(s, separators, ends, &behind))
 		return;
 	forms_of_text(f, behind);
-	/* An encoded slash ends the authority for who decodes first. */
+	/* What is encoded ends the authority for who decodes first alone. */
 	if (!f->beyond && reading_behind_authority(s, separators, "", &later) &&
 	    later.p != behind.p)
 		forms_of_text(f, later);

@@ -24,10 +24,10 @@ bool reading_behind_authority(struct str path, const char *separators, const cha
 		at++;
 	if (at < 2)
 		return false;
-	while (at < path.n && !is_one_of(path.p[at], ends) && path.p[at] != '?' &&
-	       path.p[at] != '#')
+	while (at < path.n && !is_one_of(path.p[at], ends))
 		at++;
-	*ret = at < path.n && is_one_of(path.p[at], ends) ? str_skip(path, at) : STR("/");
+	*ret = at < path.n && path.p[at] != '?' && path.p[at] != '#' ? str_skip(path, at)
+								     : STR("/");
 	return true;
 }
 

@@ -12,7 +12,8 @@
 /* `//host/path`: URL parsers that a server hands it to take the first segment for an authority
  * (RFC 3986 section 4.2, and the URL standard of browsers, for which more slashes than two are
  * two). True: *ret is what they leave, within path or "/". `separators` is a text of what else than
- * '/' is one in front, and `ends` of what else ends the authority. */
+ * '/' is one in front, and `ends` of what else ends the authority: behind a '?' or '#' there is no
+ * path. */
 bool reading_behind_authority(struct str path, const char *separators, const char *ends,
 			      struct str *ret);
 

@@ -403,6 +403,9 @@ static void test_broad(void **state)
 		{"/", "//x", true},
 		{"/secret/**", "//x%2Fy/secret", true},
 		{"/y/secret/**", "//x%2Fy/secret", true},
+		{"/secret/**", "//x%3F/secret", true},
+		{"/", "//x%3F/secret", true},
+		{"/secret/**", "//x%23/secret", true},
 		/* a folder's place is taken by another, and its parent is asked for */
 		{"/secret/**", "/static../secret/x", true},
 		{"/ok/secret/**", "/ok/static../secret/x", true},
