@@ -11,6 +11,7 @@ import threading
 
 import pytest
 
+from accepting import serve_each
 from stilelib import BIN, REPO, TIMEOUT, Stile, clean_env
 
 CLIENTS = REPO / "tests" / "clients"
@@ -78,21 +79,13 @@ class Forwarder:
         self.stile, self.target = s, target
         self.listener = listener or socket.create_server(("127.0.0.1", 0), backlog=64)
         self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
+        serve_each(self.listener, self.serve)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         self.listener.close()
-
-    def accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self.serve, args=(sock,), daemon=True).start()
 
     def serve(self, sock: socket.socket) -> None:
         with sock, self.stile.client() as c:

@@ -32,15 +32,6 @@ def pem(private, form: str = "PKCS8", password: bytes | None = None) -> str:
     return private.private_bytes(serialization.Encoding.PEM, getattr(serialization.PrivateFormat, form), how).decode()
 
 
-def put(path: pathlib.Path, text: str) -> str:
-    """A file with a secret, in one step as whoever rotates it would."""
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_text(text)
-    fresh.chmod(0o600)
-    fresh.rename(path)
-    return str(path)
-
-
 class Asked:
     def __init__(self, method: str, path: str, headers, body: bytes):
         self.method, self.path, self.headers, self.body = method, path, headers, body

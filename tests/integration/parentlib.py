@@ -3,8 +3,8 @@
 import select
 import socket
 import ssl
-import threading
 
+from accepting import serve_each
 from stilelib import TIMEOUT
 
 
@@ -21,16 +21,7 @@ class Parent:
         self.open: list[socket.socket] = []
         self.listener = socket.create_server(("127.0.0.1", port))
         self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.serve, daemon=True).start()
-
-    def serve(self):
-        while True:
-            try:
-                sock, _ = self.listener.accept()
-            except OSError:
-                return
-            self.open.append(sock)
-            threading.Thread(target=self.one, args=(sock,), daemon=True).start()
+        serve_each(self.listener, self.one, self.open.append)
 
     def one(self, sock):
         try:

@@ -66,6 +66,19 @@ def default_rules() -> list[dict]:
             {"deny": ["http://origin.test:*/no/**", "https://origin.test:*/no/**"]}]
 
 
+def put(path: pathlib.Path | str, data: str | bytes) -> str:
+    """A file with a secret: written in place, for its owner alone."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as f:
+        f.write(data.encode() if isinstance(data, str) else data)
+    return str(path)
+
+
+def put_over(path: pathlib.Path | str, data: str | bytes) -> str:
+    """The same in one step, as whoever rotates a secret does it: another file, renamed over it."""
+    os.rename(put(f"{path}.new", data), path)
+    return str(path)
+
+
 # ---- the origin ----
 
 SETTLE = b"GET /settle HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -6,24 +6,16 @@ import json
 import pathlib
 import random
 import secrets
-import socket
-import ssl
 
 import pytest
 
 import awslib
 from h2_origin import H2Origin
 from h2lib import H2
-from stilelib import SLOWER, Stile, allow, check_refusal, wait_for
+from stilelib import SLOWER, Stile, allow, check_refusal, put, wait_for
 
 pytestmark = pytest.mark.skipif(awslib.MISSING is not None, reason=str(awslib.MISSING))
 EXAMPLES = [b"", b"x", b"hello" * 40]
-
-
-def put(path: pathlib.Path, text: str) -> str:
-    path.write_text(text)
-    path.chmod(0o600)
-    return str(path)
 
 
 class World:

@@ -11,7 +11,8 @@ import urllib.parse
 import pytest
 
 import canary as canarylib
-from stilelib import BIN, SLOWER, TIMEOUT, Peer, Stile, allow, check_refusal, chunked, clean_env, get, wait_for
+from stilelib import (BIN, SLOWER, TIMEOUT, Peer, Stile, allow, check_refusal, chunked, clean_env, get, put, put_over,
+                      wait_for)
 
 NOTICED = 2 * SLOWER  # seconds; half a second is what is promised
 UNAVAILABLE = "credential_unavailable"
@@ -20,12 +21,6 @@ UNAVAILABLE = "credential_unavailable"
 def run(*args, cwd, **env) -> subprocess.CompletedProcess:
     return subprocess.run([BIN, *map(str, args)], cwd=cwd, env=clean_env(**env), text=True, capture_output=True,
                           timeout=TIMEOUT, stdin=subprocess.DEVNULL)
-
-
-def put(path: pathlib.Path, data: str | bytes) -> pathlib.Path:
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as f:
-        f.write(data.encode() if isinstance(data, str) else data)
-    return path
 
 
 def rule(name: str, credential: str | None = None, path: str = "/echo", **more) -> dict:
@@ -42,7 +37,7 @@ class Safe:
     def __init__(self, origin, folder: pathlib.Path):
         self.canary = {n: canarylib.made_up(f"canary-{n}") for n in self.AS}
         self.canary["pair"] = "robot:" + self.canary["pair"]
-        self.credentials = {n: {"from": {"file": str(put(folder / n, self.canary[n] + "\n"))}, "as": how}
+        self.credentials = {n: {"from": {"file": put(folder / n, self.canary[n] + "\n")}, "as": how}
                             for n, how in self.AS.items()}
         self.credentials["fromenv"]["from"] = {"env": "STILE_TEST_TOKEN"}
         self.env = {"STILE_TEST_TOKEN": self.canary["fromenv"]}
@@ -127,7 +122,7 @@ def test_query(safe, query, sent):
 def test_a_value_is_escaped_in_a_query(origin, stile, tmp_path):
     value = "a&b=c d%2F+#\u00e9/" + secrets.token_hex(4)
     s = stile(rules=[rule("q", "q")], credentials={
-        "q": {"from": {"file": str(put(tmp_path / "q", value))}, "as": {"query": "token"}}})
+        "q": {"from": {"file": put(tmp_path / "q", value)}, "as": {"query": "token"}}})
     target = s.tls_get("/echo/q/a?x=1").json()["target"]
     query = target.partition("?")[2]
     assert urllib.parse.unquote(query.partition("&token=")[2]) == value
@@ -401,8 +396,8 @@ def test_a_value_that_is_not_to_be_had(broken, name):
 @pytest.mark.parametrize("end", ["", "\n", "\r\n"])
 def test_one_trailing_newline_is_cut(stile, tmp_path, canary, end):
     s = stile(rules=[rule("b", "b"), rule("x", "x")], credentials={
-        "b": {"from": {"file": str(put(tmp_path / "b", canary + " " + end))}, "as": "basic"},
-        "x": {"from": {"file": str(put(tmp_path / "x", canary + end))}, "as": {"header": "X-Token"}}})
+        "b": {"from": {"file": put(tmp_path / "b", canary + " " + end)}, "as": "basic"},
+        "x": {"from": {"file": put(tmp_path / "x", canary + end)}, "as": {"header": "X-Token"}}})
     got = s.tls_get("/echo/x/a").json()
     assert field(got, "x-token") == [canary]
     check = s.tls_get("/echo/b/a")
@@ -412,7 +407,7 @@ def test_one_trailing_newline_is_cut(stile, tmp_path, canary, end):
 
 def test_a_large_value_that_fits(stile, tmp_path):
     value = secrets.token_hex(10000)
-    s = stile(rules=[rule("b", "b")], credentials={"b": {"from": {"file": str(put(tmp_path / "b", value))}, "as": "bearer"}})
+    s = stile(rules=[rule("b", "b")], credentials={"b": {"from": {"file": put(tmp_path / "b", value)}, "as": "bearer"}})
     assert field(s.tls_get("/echo/b/a").json(), "authorization") == ["Bearer " + value]
 
 
@@ -427,13 +422,14 @@ def answers_with(s, value: str):
 
 
 def test_a_file_that_changes(stile, tmp_path, canary):
-    path = put(tmp_path / "b", canary + "-0")
+    path = tmp_path / "b"
+    put(path, canary + "-0")
     s = stile(rules=[rule("b", "b")], credentials={"b": {"from": {"file": str(path)}, "as": "bearer"}})
     answers_with(s, canary + "-0")
     with open(path, "r+b") as f:  # in place, of the same size
         f.write((canary + "-1").encode())
     answers_with(s, canary + "-1")
-    put(tmp_path / "new", canary + "-2\n").rename(path)
+    put_over(path, canary + "-2\n")
     answers_with(s, canary + "-2")
     path.unlink()
     wait_for(lambda: s.tls_get("/echo/b/a").status == 503, NOTICED, "the value that is gone is still used")
@@ -470,7 +466,7 @@ def test_the_first_allow_decides(stile, tmp_path, order, with_x):
     value = {n: f"{n}-{secrets.token_hex(8)}" for n in "AB"}
     rules = {"all": rule("cred", "A"), "x-none": rule("cred/x"), "x-b": rule("cred/x", "B")}
     s = stile(rules=[*(rules[n] for n in order), {"deny": "https://origin.test:*/echo/cred/x/no/**"}],
-              credentials={n: {"from": {"file": str(put(tmp_path / n, v))}, "as": "bearer"} for n, v in value.items()})
+              credentials={n: {"from": {"file": put(tmp_path / n, v)}, "as": "bearer"} for n, v in value.items()})
     for path, name in (("/echo/cred/x/1", with_x), ("/echo/cred/%78/1", with_x), ("/echo/cred/y", "A")):
         since = s.mark()
         got = s.tls_get(path).json()
@@ -499,8 +495,8 @@ def client(origin, tmp_path_factory):
     folder = tmp_path_factory.mktemp("client")
     ours = f"ours-{secrets.token_hex(8)}"
     s = Stile(folder / "stile", origin, credentials={
-        "tok": {"from": {"file": str(put(folder / "tok", ours))}, "as": "bearer"},
-        "sid": {"from": {"file": str(put(folder / "sid", ours))}, "as": {"cookie": "sid"}}}, rules=[
+        "tok": {"from": {"file": put(folder / "tok", ours)}, "as": "bearer"},
+        "sid": {"from": {"file": put(folder / "sid", ours)}, "as": {"cookie": "sid"}}}, rules=[
             rule("deny", client_credentials="deny"), rule("denyours", "tok", client_credentials="deny"),
             rule("strip", client_credentials="strip"), rule("pass", "tok", client_credentials="pass"),
             rule("cookie", "sid"), rule("silent"),

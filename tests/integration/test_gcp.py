@@ -13,8 +13,8 @@ import urllib.parse
 
 import pytest
 
-from issuerlib import Endpoint, ask, key, nowhere, pem, put, refused, request, stamp, start
-from stilelib import SLOWER, Origin, Stile, wait_for
+from issuerlib import Endpoint, ask, key, nowhere, pem, refused, request, stamp, start
+from stilelib import SLOWER, Origin, Stile, put_over, wait_for
 
 jwt = pytest.importorskip("jwt", reason="python3-jwt (PyJWT) is not installed")
 
@@ -113,7 +113,7 @@ def key_file(tmp_path, google, name: str = "sa", case=None, private=None, **more
     text = {"type": "service_account", "project_id": "acme", "private_key_id": "key-1", "client_email": ROBOT,
             "private_key": pem(private or key("rsa")), "token_uri": f"{google.url}{f'/{case}!' if case is not None else ''}/token",
             "universe_domain": "googleapis.com", **more}
-    return {"file": put(tmp_path / f"{name}.json", json.dumps({k: v for k, v in text.items() if v is not None}, indent=2))}
+    return {"file": put_over(tmp_path / f"{name}.json", json.dumps({k: v for k, v in text.items() if v is not None}, indent=2))}
 
 
 def begin(make, tmp_path, google, addresses=("127.0.0.0/8",), **settings):
@@ -153,7 +153,7 @@ FILES = [
 def test_key_files_that_are_refused(stile, tmp_path, google):
     files = [key_file(tmp_path, google, f"sa{n}", **change(google)) for n, (change, _) in enumerate(FILES)]
     cases = [why for _, why in FILES] + ["not a JSON object", "cannot be opened"]
-    files += [{"file": put(tmp_path / "text.json", "x")}, {"file": str(tmp_path / "absent.json")}]
+    files += [{"file": put_over(tmp_path / "text.json", "x")}, {"file": str(tmp_path / "absent.json")}]
     s = start(stile, [{"gcp": {"key": f, "scopes": SCOPE}} for f in files])
     for n, why in enumerate(cases):
         refused(s, why, name=f"c{n}")

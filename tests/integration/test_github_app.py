@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from issuerlib import Endpoint, ask, key, nowhere, pem, put, refused, request, stamp, start
-from stilelib import SLOWER, wait_for
+from issuerlib import Endpoint, ask, key, nowhere, pem, refused, request, stamp, start
+from stilelib import SLOWER, put_over, wait_for
 
 jwt = pytest.importorskip("jwt", reason="python3-jwt (PyJWT) is not installed")
 
@@ -82,7 +82,7 @@ def github(origin):
 
 def app(tmp_path, github, private=None, case=None, **settings) -> dict:
     """case: the answer of that case of `github.changes`."""
-    path = put(tmp_path / f"key{private is not None}.pem", pem(private or key("rsa"), "TraditionalOpenSSL"))
+    path = put_over(tmp_path / f"key{private is not None}.pem", pem(private or key("rsa"), "TraditionalOpenSSL"))
     given = {"app_id": APP, "key": {"file": path}, "api": github.api + (f"/{case}!" if case is not None else ""),
              "installation_id": INSTALLATION} | settings
     return {"github_app": {k: v for k, v in given.items() if v is not None}}
@@ -218,7 +218,7 @@ def test_answers_that_are_no_token(stile, tmp_path, github):
 
 
 def test_a_key_of_another_kind(stile, tmp_path, github):
-    files = [put(tmp_path / "other.pem", pem(key("p256"))), put(tmp_path / "none.pem", "x"), str(tmp_path / "absent.pem")]
+    files = [put_over(tmp_path / "other.pem", pem(key("p256"))), put_over(tmp_path / "none.pem", "x"), str(tmp_path / "absent.pem")]
     s = start(stile, [app(tmp_path, github, key={"file": f}) for f in files])
     for n, why in enumerate(["RS256 wants an RSA key", "no private key", "cannot be opened"]):
         refused(s, why, name=f"c{n}")
@@ -227,7 +227,7 @@ def test_a_key_of_another_kind(stile, tmp_path, github):
 
 def test_a_key_that_all_can_read(stile, tmp_path, github):
     key_file = tmp_path / "open.pem"
-    put(key_file, pem(key("rsa")))
+    put_over(key_file, pem(key("rsa")))
     key_file.chmod(0o644)
     s = begin(stile, tmp_path, github, key={"file": str(key_file)})
     assert ask(s) in github.given

@@ -9,8 +9,8 @@ import time
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from issuerlib import ask, key, nowhere, pem, put, refused, request, start
-from stilelib import SLOWER, Raw, allow, wait_for
+from issuerlib import ask, key, nowhere, pem, refused, request, start
+from stilelib import SLOWER, Raw, allow, put_over, wait_for
 
 jwt = pytest.importorskip("jwt", reason="python3-jwt (PyJWT) is not installed")
 
@@ -28,7 +28,7 @@ def verify(token: str, private, algorithm: str, **more) -> dict:
 
 def begin(make, tmp_path, algorithm: str, more: dict | None = None, **claims):
     private = key(KINDS[algorithm])
-    path = put(tmp_path / "key.pem", pem(private))
+    path = put_over(tmp_path / "key.pem", pem(private))
     given = source(path, algorithm=algorithm, kid="key-1")
     given["jwt"]["claims"] |= claims
     return start(make, given, addresses=(), more=more), private
@@ -60,7 +60,7 @@ FORMS = [("rsa", "TraditionalOpenSSL", "RS256"), ("p256", "TraditionalOpenSSL", 
 
 
 def test_the_key_says_the_algorithm(stile, tmp_path):
-    s = start(stile, [source(put(tmp_path / f"{n}.pem", pem(key(kind), form))) for n, (kind, form, _) in enumerate(FORMS)],
+    s = start(stile, [source(put_over(tmp_path / f"{n}.pem", pem(key(kind), form))) for n, (kind, form, _) in enumerate(FORMS)],
               addresses=())
     for n, (kind, _, algorithm) in enumerate(FORMS):
         token = ask(s, f"c{n}")
@@ -74,7 +74,7 @@ def test_a_set_of_keys(stile, tmp_path):
     members = [{**json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(k.public_key())), "kid": kid, "use": "sig", "alg": "RS256"}
                for kid, k in keys.items()]
     known = {k.key_id: k.key for k in jwt.PyJWKSet.from_dict({"keys": members}).keys}
-    path = put(tmp_path / "key.pem", pem(keys["new"]))
+    path = put_over(tmp_path / "key.pem", pem(keys["new"]))
     token = ask(start(stile, source(path, kid="new"), addresses=()))
     kid = jwt.get_unverified_header(token)["kid"]
     got = jwt.decode(token, known[kid], algorithms=["RS256"], audience="https://api.test/")
@@ -97,7 +97,7 @@ def test_keys_that_are_refused(stile, tmp_path):
         ("x" * 70000, None, "larger than"),
         ("", None, "empty"),
     ]
-    s = start(stile, [source(put(tmp_path / f"{n}.pem", text), **({"algorithm": algorithm} if algorithm else {}))
+    s = start(stile, [source(put_over(tmp_path / f"{n}.pem", text), **({"algorithm": algorithm} if algorithm else {}))
                       for n, (text, algorithm, _) in enumerate(cases)], addresses=())
     for n, (_, _, why) in enumerate(cases):
         refused(s, why, name=f"c{n}")
@@ -109,20 +109,20 @@ def test_a_key_that_comes_changes_and_goes(stile, tmp_path):
     """There from the moment on that the file is; another key signs anew; no key, no token."""
     s = start(stile, source(str(tmp_path / "key.pem")), addresses=())
     refused(s, "cannot be opened")
-    put(tmp_path / "key.pem", pem(key("p256")))
+    put_over(tmp_path / "key.pem", pem(key("p256")))
     wait_for(lambda: request(s).status == 200)
     first = ask(s)
     verify(first, key("p256"), "ES256")
-    put(tmp_path / "key.pem", pem(key("p256", 1)))
+    put_over(tmp_path / "key.pem", pem(key("p256", 1)))
     wait_for(lambda: ask(s) != first)
     verify(ask(s), key("p256", 1), "ES256")
-    put(tmp_path / "key.pem", "gone")
+    put_over(tmp_path / "key.pem", "gone")
     wait_for(lambda: request(s).status == 503)
     refused(s, "no private key")
 
 
 def test_a_key_that_all_can_read(stile, tmp_path):
-    path = put(tmp_path / "key.pem", pem(key("p256")))
+    path = put_over(tmp_path / "key.pem", pem(key("p256")))
     pathlib.Path(path).chmod(0o644)
     s = start(stile, source(path), addresses=())
     s.wait_stderr(r"key\.pem can be read by every user")
@@ -144,7 +144,7 @@ def test_a_token_is_made_anew_before_it_ends(stile, tmp_path):
 
 
 def two_sandboxes(make, tmp_path, claims: dict, **more):
-    path = put(tmp_path / "key.pem", pem(key("ed25519")))
+    path = put_over(tmp_path / "key.pem", pem(key("ed25519")))
     return make(
         listen=[{"name": n, "proxy": f"unix:{tmp_path}/{n}.sock", "policy": "default"} for n in ("red", "blue")]
         + [{"name": "tcp", "proxy": "127.0.0.1:0", "policy": "default"}],

@@ -8,8 +8,8 @@ import time
 import pytest
 
 import pki as certificates  # tests/origin/pki.py
-from issuerlib import Endpoint, ask, key, nowhere, put, refused, request, stamp, start
-from stilelib import SLOWER, wait_for
+from issuerlib import Endpoint, ask, key, nowhere, refused, request, stamp, start
+from stilelib import SLOWER, put_over, wait_for
 
 jwt = pytest.importorskip("jwt", reason="python3-jwt (PyJWT) is not installed")
 
@@ -41,7 +41,7 @@ class Volume:
         self.n += 1
         version = self.folder / f"..{self.n}"
         version.mkdir()
-        put(version / "token", text)
+        put_over(version / "token", text)
         (self.folder / "..data_tmp").symlink_to(version.name)
         os.rename(self.folder / "..data_tmp", self.folder / "..data")
 
@@ -87,7 +87,7 @@ FILES = [
 
 
 def test_projected_tokens_that_are_refused(stile, tmp_path):
-    files = [put(tmp_path / f"{n}", text()) for n, (text, _) in enumerate(FILES)]
+    files = [put_over(tmp_path / f"{n}", text()) for n, (text, _) in enumerate(FILES)]
     s = start(stile, [{"kubernetes": {"token": {"file": f}, "audiences": [AUDIENCE]}} for f in files], addresses=())
     for n, (_, why) in enumerate(FILES):
         refused(s, why, name=f"c{n}")
@@ -95,7 +95,7 @@ def test_projected_tokens_that_are_refused(stile, tmp_path):
 
 def test_any_audience_where_none_is_named(stile, tmp_path):
     text = token(audience="whoever")
-    s = start(stile, {"kubernetes": {"token": {"file": put(tmp_path / "t", text)}}}, addresses=())
+    s = start(stile, {"kubernetes": {"token": {"file": put_over(tmp_path / "t", text)}}}, addresses=())
     assert ask(s) == text
 
 
@@ -142,7 +142,7 @@ def cluster(tmp_path):
 
 def api(tmp_path, cluster, case=None, host: str = "origin.test", **settings) -> dict:
     if not (tmp_path / "shown").exists():
-        put(tmp_path / "shown", SHOWN + "\n")
+        put_over(tmp_path / "shown", SHOWN + "\n")
     given = {"api": f"https://{host}:{cluster.endpoint.port}{f'/{case}!' if case is not None else ''}",
              "token": {"file": str(tmp_path / "shown")}, "ca": str(cluster.ca), "namespace": "ci",
              "service_account": "builder", "audiences": [AUDIENCE], **settings}
@@ -200,7 +200,7 @@ def test_answers_that_are_no_token(stile, tmp_path, cluster):
 
 
 def test_refusals(stile, tmp_path, cluster):
-    wrong = {"file": put(tmp_path / "wrong", "wrong")}
+    wrong = {"file": put_over(tmp_path / "wrong", "wrong")}
     s = start(stile, [api(tmp_path, cluster, token=wrong), api(tmp_path, cluster, namespace="kube-system"),
                       api(tmp_path, cluster, service_account="nobody"), api(tmp_path, cluster, service_account=".."),
                       api(tmp_path, cluster, token={"file": str(tmp_path / "absent")})])
@@ -222,7 +222,7 @@ def test_down_in_between(stile, tmp_path, cluster):
     s = start(stile, api(tmp_path, cluster))
     refused(s, "answers 503")
     cluster.shown, cluster.down = "rotated", None
-    put(tmp_path / "shown", "rotated")
+    put_over(tmp_path / "shown", "rotated")
     wait_for(lambda: len(cluster.given) >= 3, 20 * SLOWER)
     wait_for(lambda: request(s).status == 200, 20 * SLOWER)
     cluster.down = (503, b"")

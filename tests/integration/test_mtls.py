@@ -22,7 +22,7 @@ import h2.connection
 import h2.events
 
 from h2lib import H2
-from stilelib import SANITIZED, SLOWER, TIMEOUT, Peer, Raw, Stile, allow, check_refusal, wait_for
+from stilelib import SANITIZED, SLOWER, TIMEOUT, Peer, Raw, Stile, allow, check_refusal, put_over, wait_for
 from vaultlib import Vault
 
 UNAVAILABLE = "credential_unavailable"
@@ -76,17 +76,8 @@ def middle(ca) -> Made:
     return Made("clients, below", ca, ca=True)
 
 
-def put(path: pathlib.Path, text: str) -> str:
-    """As whoever rotates does it: renamed over."""
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_text(text)
-    fresh.chmod(0o600)
-    fresh.rename(path)
-    return str(path)
-
-
 def pair(folder: pathlib.Path, made: Made, name: str = "pair") -> dict:
-    return {"file": {"cert": put(folder / f"{name}.pem", made.chain), "key": put(folder / f"{name}.key", made.key_pem())}}
+    return {"file": {"cert": put_over(folder / f"{name}.pem", made.chain), "key": put_over(folder / f"{name}.key", made.key_pem())}}
 
 
 # ---- the origin ----
@@ -231,7 +222,7 @@ def test_one_text_of_both(stile, tmp_path, asking, middle, where, form):
     """In any order, and whatever stands between."""
     origin, made = asking(), Made("robot", middle)
     text = "a comment\n" + made.key_pem(getattr(serialization.PrivateFormat, form)) + middle.pem + made.pem
-    path = put(tmp_path / "both.pem", text)
+    path = put_over(tmp_path / "both.pem", text)
     source = {"file": {"file": path}, "env": {"env": "STILE_TEST_PEM"}, "exec": {"exec": ["/bin/cat", path]}}[where]
     rules = [allow(f"https://origin.test:{origin.port}/a/**", credential="one")]
     credentials = {"one": {"from": source, "as": "mtls", **({"ttl": "1h"} if where == "exec" else {})}}
@@ -245,7 +236,7 @@ def test_from_a_vault(stile, tmp_path, origin, asking, middle):
     try:
         s = start(stile, to.port, {"vault": {
             "address": f"https://origin.test:{vault.port}", "path": "secret/data/ci/tls",
-            "field": ["certificate", "private_key"], "token": {"file": put(tmp_path / "token", vault.give_token())}},
+            "field": ["certificate", "private_key"], "token": {"file": put_over(tmp_path / "token", vault.give_token())}},
             "addresses": ["127.0.0.0/8"]})
         assert ask(s, to.port)["peer"] == "robot"
     finally:
@@ -456,13 +447,13 @@ def test_half_a_rotation(stile, tmp_path, asking, middle):
     old, new = Made("old", middle), Made("new", middle)
     s = start(stile, origin.port, pair(tmp_path, old))
     assert ask(s, origin.port)["peer"] == "old"
-    put(tmp_path / "pair.pem", new.chain)
+    put_over(tmp_path / "pair.pem", new.chain)
     end = time.monotonic() + 1
     while time.monotonic() < end:
         assert ask(s, origin.port)["peer"] == "old"
-    put(tmp_path / "pair.key", new.key_pem())
+    put_over(tmp_path / "pair.key", new.key_pem())
     wait_for(lambda: ask(s, origin.port)["peer"] == "new", 20 * SLOWER)
-    put(tmp_path / "pair.key", old.key_pem())
+    put_over(tmp_path / "pair.key", old.key_pem())
     s.wait_stderr("credential one .* is not available: its key is not that of its certificate")
     refused(s, origin.port, "its key is not that of its certificate")
 
@@ -516,8 +507,8 @@ def test_what_is_no_certificate(stile, tmp_path, asking, middle):
     assert ask(s, origin.port)["peer"] == "good"
     seen = origin.connections
     for name, (cert, key, why) in faults(middle).items():
-        put(tmp_path / "pair.pem", cert)
-        put(tmp_path / "pair.key", key)
+        put_over(tmp_path / "pair.pem", cert)
+        put_over(tmp_path / "pair.key", key)
         s.reload(credentials={"one": {"from": {"file": {"cert": str(tmp_path / "pair.pem"),
                                                         "key": str(tmp_path / "pair.key")}}, "as": "mtls"}})
         refused(s, origin.port, why)
@@ -534,8 +525,8 @@ def test_files_that_are_not_there(stile, tmp_path, asking, middle):
     s = start(stile, origin.port, source)
     refused(s, origin.port, "`key`", "cannot be opened")
     assert str(tmp_path) not in s.tls_get("/a/x", origin.port).json()["detail"]
-    put(tmp_path / "pair.key", made.key_pem())
+    put_over(tmp_path / "pair.key", made.key_pem())
     wait_for(lambda: s.tls_get("/a/x", origin.port).status == 200, 20 * SLOWER)
     (tmp_path / "pair.key").chmod(0o644)
-    put(tmp_path / "pair.pem", made.chain)
+    put_over(tmp_path / "pair.pem", made.chain)
     s.wait_stderr("credential one: .*pair.key can be read by every user")

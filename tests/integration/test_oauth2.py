@@ -7,13 +7,12 @@ import pathlib
 import secrets
 import ssl
 import threading
-import time
 import urllib.parse
 
 import pytest
 
 import canary
-from stilelib import SLOWER, Origin, Stile, allow, check_refusal, wait_for
+from stilelib import SLOWER, Stile, allow, check_refusal, put, wait_for
 
 oauthlib = pytest.importorskip("oauthlib.oauth2", reason="python3-oauthlib is not installed")
 
@@ -120,12 +119,6 @@ def endpoint(origin):
     e = Endpoint(origin.pki)
     yield e
     e.stop()
-
-
-def put(path: pathlib.Path, text: str) -> str:
-    path.write_text(text)
-    path.chmod(0o600)
-    return str(path)
 
 
 def start(make, tmp_path, endpoint, more: dict | None = None, host: str = "origin.test", addresses=("127.0.0.0/8",),

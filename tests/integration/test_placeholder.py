@@ -17,8 +17,8 @@ import runlib
 import wslib
 from gitlib import GitServer, git
 from origin import tls_context
-from stilelib import (BIN, PYTHON, TIMEOUT, Peer, Stile, allow, check_refusal, chunked, clean_env, echoed, get,
-                      wait_for)
+from stilelib import (BIN, PYTHON, TIMEOUT, Peer, Stile, allow, check_refusal, chunked, clean_env, echoed, get, put,
+                      put_over, wait_for)
 from test_websocket import hello, yes
 
 MISUSED = "placeholder_misused"
@@ -27,12 +27,6 @@ CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 def made_up(n: int = 36) -> str:
     return "".join(secrets.choice(CHARS) for _ in range(n))
-
-
-def put(path: pathlib.Path, data: str) -> pathlib.Path:
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as f:
-        f.write(data.encode())
-    return path
 
 
 def basic(text: str) -> str:
@@ -55,7 +49,7 @@ class Desk:
                   "body": {"in": ["header", "body"], "body_bytes": "64KiB"}, "bot": {"in": ["path"]},
                   "odd": {"in": ["path", "query", "header"]}}
         self.credentials = {
-            n: {"from": {"file": str(put(folder / n, v + "\n"))},
+            n: {"from": {"file": put(folder / n, v + "\n")},
                 "as": {"placeholder": {"file": str(folder / f"{n}.made-up"), **places[n]}}} for n, v in self.real.items()}
         self.rules = [
             allow(f"https://origin.test:{origin.tls}/echo/git/**", credential="git"), allow("https://origin.test:*/echo/git/**"),
@@ -179,7 +173,7 @@ def test_a_value_that_would_change_the_path(desk, where):
 @pytest.mark.parametrize("value", ["..", ".", "../x", "%2e%2e", "a?b", "a#b", "a%00b", "a\\b"])
 def test_a_value_that_leads_elsewhere(desk, stile, tmp_path, value):
     s = stile(rules=[rule("p", "/echo/**")], credentials={"p": {
-        "from": {"file": str(put(tmp_path / "p", value))}, "as": {"placeholder": {"file": str(tmp_path / "f"), "in": ["path"]}}}})
+        "from": {"file": put(tmp_path / "p", value)}, "as": {"placeholder": {"file": str(tmp_path / "f"), "in": ["path"]}}}})
     seen = s.origin.mark()
     check_refusal(s.tls_get(f"/echo/{(tmp_path / 'f').read_text()}/x"), 503, "credential_unavailable")
     assert not s.origin.since(seen)
@@ -188,7 +182,7 @@ def test_a_value_that_leads_elsewhere(desk, stile, tmp_path, value):
 def test_a_value_that_a_deny_names(desk, stile, tmp_path):
     value = made_up(30)
     s = stile(rules=[rule("p", "/echo/**"), {"deny": f"https://origin.test:*/echo/{value}/**"}], credentials={"p": {
-        "from": {"file": str(put(tmp_path / "p", value))}, "as": {"placeholder": {"file": str(tmp_path / "f"), "in": ["path"]}}}})
+        "from": {"file": put(tmp_path / "p", value)}, "as": {"placeholder": {"file": str(tmp_path / "f"), "in": ["path"]}}}})
     check_refusal(s.tls_get(f"/echo/{(tmp_path / 'f').read_text()}/x"), 503, "credential_unavailable")
 
 
@@ -350,10 +344,10 @@ def test_a_body_is_cut(desk, path, fill, name):
 
 def test_a_body_of_another_length(stile, tmp_path):
     """The source gives a longer value than at the start: nothing of it goes into a body."""
-    s = stile(rules=[rule("k")], credentials={"k": {"from": {"file": str(put(tmp_path / "k", made_up(40)))}, "as": {
+    s = stile(rules=[rule("k")], credentials={"k": {"from": {"file": put(tmp_path / "k", made_up(40))}, "as": {
         "placeholder": {"file": str(tmp_path / "f"), "in": ["body", "header"], "body_bytes": "1KiB"}}}})
     fake, longer = (tmp_path / "f").read_text(), made_up(41)
-    put(tmp_path / "new", longer).rename(tmp_path / "k")
+    put_over(tmp_path / "k", longer)
     wait_for(lambda: s.tls_get("/echo/k/a", more=f"X-Api-Key: {fake}\r\n").json()["headers"][-1][1] == longer)
     seen = s.origin.mark()
     port = s.origin.tls
@@ -378,7 +372,7 @@ def test_trailers(desk):
 def chat(origin, tmp_path_factory):
     folder = tmp_path_factory.mktemp("chat")
     s = Stile(folder / "stile", origin, rules=[allow("wss://origin.test:*/ws/k/**", credential="k"), allow("wss://origin.test:*/ws/plain")],
-              credentials={"k": {"from": {"file": str(put(folder / "k", "xoxb-" + made_up(40)))}, "as": {
+              credentials={"k": {"from": {"file": put(folder / "k", "xoxb-" + made_up(40))}, "as": {
                   "placeholder": {"file": str(folder / "f"), "in": ["websocket", "header"], "body_bytes": "1KiB"}}}})
     s.fake, s.real = (folder / "f").read_text().encode(), (folder / "k").read_bytes()
     yield s
@@ -464,7 +458,7 @@ def test_a_source_that_is_down(stile, tmp_path):
     assert re.fullmatch("glpat-[A-Za-z0-9]{24}", fake)
     check_refusal(s.tls_get("/echo/k/x", more=f"X-Api-Key: {fake}\r\n"), 503, "credential_unavailable")
     assert s.tls_get("/echo/k/x").status == 200  # which needs none
-    put(tmp_path / "new", "glpat-" + made_up(20)).rename(tmp_path / "k")
+    put_over(tmp_path / "k", "glpat-" + made_up(20))
     wait_for(lambda: s.tls_get("/echo/k/x", more=f"X-Api-Key: {fake}\r\n").status == 200)
 
 
@@ -478,7 +472,7 @@ def test_a_file_that_is_a_link_or_a_folder(origin, tmp_path):
             "k": {"from": {"file": str(tmp_path / "k")}, "as": {"placeholder": {"file": str(tmp_path / name)}}}})
         assert s.proc.wait(TIMEOUT) == 1
         s.finish()
-        assert "placeholder" in s.stderr and target.read_text() == "keep me"
+        assert "placeholder" in s.stderr and pathlib.Path(target).read_text() == "keep me"
 
 
 # ---- real clients ----
@@ -538,7 +532,7 @@ def test_git(origin, stile, tmp_path):
         url = server.make("repo.git")
         real = "ghp_" + made_up()
         s = stile(rules=[allow(f"{server.base}/**", credential="git")], credentials={"git": {
-            "from": {"file": str(put(tmp_path / "git", real))}, "as": {"placeholder": {"file": str(tmp_path / "f")}}}})
+            "from": {"file": put(tmp_path / "git", real)}, "as": {"placeholder": {"file": str(tmp_path / "f")}}}})
         fake = (tmp_path / "f").read_text()
         header = "http.extraHeader=Authorization: " + basic("x-access-token:" + fake)
         git(tmp_path, "-c", header, "ls-remote", url, https_proxy=f"http://127.0.0.1:{s.port}", GIT_SSL_CAINFO=str(s.ca))

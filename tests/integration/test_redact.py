@@ -9,28 +9,22 @@ import pathlib
 import secrets
 import socket
 import threading
-import time
 import urllib.parse
 import zlib
 
 import pytest
 
 import wslib
+from accepting import serve_each
 from h2_origin import H2Origin
 from h2lib import H2, frame
 from origin import tls_context
-from stilelib import TIMEOUT, Raw, Response, Stile, allow, chunked
+from stilelib import TIMEOUT, Raw, Response, Stile, allow, chunked, put
 from test_websocket import hello, yes
 
 brotli = pytest.importorskip("brotli", reason="python3-brotli is not installed")
 
 OK = b"HTTP/1.1 200 OK\r\n"
-
-
-def put(path: pathlib.Path, data: str) -> str:
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as f:
-        f.write(data)
-    return str(path)
 
 
 class Teller:
@@ -44,17 +38,11 @@ class Teller:
         self.says: dict[str, object] = {}
         self.heads: dict[str, str] = {}
         self.open: list[socket.socket] = []
-        threading.Thread(target=self.accept, daemon=True).start()
+        serve_each(self.listener, self.serve, self.taken)
 
-    def accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self.listener.accept()
-            except OSError:
-                return
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self.open.append(sock)
-            threading.Thread(target=self.serve, args=(sock,), daemon=True).start()
+    def taken(self, sock: socket.socket) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.open.append(sock)
 
     def serve(self, sock: socket.socket) -> None:
         try:

@@ -18,6 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID as Usage
 from cryptography.x509.oid import ExtensionOID as Ext
 
 import pki  # tests/origin/pki.py
+from accepting import serve_each
 from stilelib import TIMEOUT, Peer, Stile, allow, check_refusal, clean_env, client_context, get, wait_for
 
 NAMES = [f"n{i}.origin.test" for i in range(50)]
@@ -140,15 +141,7 @@ class TlsPeer:
         self.context, self.heads, self.alpn = context, [], []
         self.listener = socket.create_server(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0), family=family)
         self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self.serve, args=(sock,), daemon=True).start()
+        serve_each(self.listener, self.serve)
 
     def serve(self, sock) -> None:
         sock.settimeout(TIMEOUT)

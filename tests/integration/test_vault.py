@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from stilelib import SANITIZED, SLOWER, Stile, allow, check_refusal, wait_for
+from stilelib import SANITIZED, SLOWER, Stile, allow, check_refusal, put, wait_for
 from vaultlib import REAL, RealVault, Vault
 
 UNAVAILABLE = "credential_unavailable"
@@ -21,12 +21,6 @@ def vault(origin):
     v = Vault(origin.pki)
     yield v
     v.stop()
-
-
-def put(path: pathlib.Path, text: str) -> str:
-    path.write_text(text)
-    path.chmod(0o600)
-    return str(path)
 
 
 def credential(vault, login: dict, path: str = "secret/data/ci/api", field="token", as_="bearer", source=None,

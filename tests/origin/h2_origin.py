@@ -29,7 +29,6 @@ import hashlib
 import json
 import socket
 import ssl
-import threading
 
 import h2.config
 import h2.connection
@@ -38,6 +37,7 @@ import h2.exceptions
 import h2.settings
 
 import sealed
+from accepting import serve_each
 
 
 class H2Origin:
@@ -58,21 +58,13 @@ class H2Origin:
         self.reads = 0  # a TLS record each, at most
         self.once: set[str] = set()
         self.http1_once = once  # when HTTP/1.1 is negotiated: one request a connection
-        threading.Thread(target=self.accept, daemon=True).start()
+        serve_each(self.listener, self.serve)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         self.listener.close()
-
-    def accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self.serve, args=(sock,), daemon=True).start()
 
     def serve(self, sock) -> None:
         try:

@@ -6,13 +6,13 @@ import hashlib
 import os
 import socket
 import struct
-import threading
 import time
 
 import h2.events
 import h2.exceptions
 import h2_origin
 import h2lib
+from accepting import serve_each
 from stilelib import Raw, Stile
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455 section 1.3
@@ -48,15 +48,7 @@ class WsOrigin:
         self.heads: list[bytes] = []
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def accept(self) -> None:
-        while True:
-            try:
-                sock, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self.serve, args=(sock,), daemon=True).start()
+        serve_each(self.listener, self.serve)
 
     def serve(self, sock: socket.socket) -> None:
         try:

@@ -12,24 +12,9 @@
 #include <cmocka.h>
 
 #include "h1_plain.h"
+#include "tests/unit/pieces.h"
 
 #define HEADS 60000
-
-static uint64_t seed;
-
-static size_t below(size_t n)
-{
-	seed = seed * 6364136223846793005u + 1442695040888963407u;
-	return (size_t)(seed >> 33) % n;
-}
-
-static const char *pick(const char *const *words, size_t n)
-{
-	return words[below(n)];
-}
-#define PICK(...)                                                                                  \
-	pick((const char *const[]){__VA_ARGS__},                                                   \
-	     sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
 
 static void add_run(struct strbuf *b, size_t max)
 {

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "fields_text.h"
 #include "logging/limits.h"
 #include "proxy/http/h1.h"
 
@@ -555,17 +556,6 @@ static void test_connection_options(void **state)
 
 	(void)state;
 	RUN(rows, &outside);
-}
-
-static void expect_fields(const struct fields *f, const char *want)
-{
-	char got[2048] = "";
-	size_t len = 0;
-
-	for (size_t i = 0; i < f->n; i++)
-		len += (size_t)snprintf(got + len, sizeof(got) - len, "%.*s=%.*s|",
-					STR_FMT(f->v[i].name), STR_FMT(f->v[i].value));
-	assert_string_equal(got, want);
 }
 
 /* Everything that is read out of one rich head. */

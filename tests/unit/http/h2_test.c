@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "h2_pair.h"
 #include "logging/limits.h"
 #include "proxy/http/h2_conn.h"
 
@@ -152,26 +153,6 @@ static void test_bounds(void **state)
 
 /* ---- two connections ---- */
 
-struct pair {
-	struct h2_conn *client, *server;
-};
-
-static bool move(struct h2_conn *from, struct h2_conn *to)
-{
-	struct str out = h2_conn_send(from);
-
-	if (out.n == 0)
-		return false;
-	assert_int_equal(h2_conn_recv(to, out, 1000000, NULL), 0);
-	return true;
-}
-
-static void run(struct pair *p)
-{
-	while (move(p->client, p->server) || move(p->server, p->client))
-		;
-}
-
 static struct h2_fields fields_of(const char *text, bool response)
 {
 	struct h2_head h = head_of(text, true);
@@ -195,7 +176,7 @@ static struct h2_fields fields_of(const char *text, bool response)
 
 static struct pair open_pair(struct h2_stream **ret_client, struct h2_stream **ret_server)
 {
-	struct pair p;
+	struct pair p = {0};
 	struct h2_fields f =
 		fields_of(":method: POST\n:scheme: https\n:authority: a.test\n:path: /\n", false);
 	struct h2_head *h;
@@ -215,12 +196,6 @@ static struct pair open_pair(struct h2_stream **ret_client, struct h2_stream **r
 	h2_head_clear(h);
 	free(h);
 	return p;
-}
-
-static void close_pair(struct pair *p)
-{
-	h2_conn_free(p->client);
-	h2_conn_free(p->server);
 }
 
 /* Nothing is sent beyond the window that the reader's taking opens. */

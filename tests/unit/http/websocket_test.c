@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "h2_pair.h"
 #include "proxy/http/h2_conn.h"
 #include "proxy/http/websocket.h"
 
@@ -307,36 +308,6 @@ static void test_keys(void **state)
 
 /* ---- a stream that is a tunnel ---- */
 
-struct pair {
-	struct h2_conn *client, *server;
-	struct h2_stream *c, *s;
-};
-
-static bool move(struct h2_conn *from, struct h2_conn *to)
-{
-	struct str out = h2_conn_send(from);
-
-	if (out.n == 0)
-		return false;
-	assert_int_equal(h2_conn_recv(to, out, 1000000, NULL), 0);
-	return true;
-}
-
-static void run(struct pair *p)
-{
-	while (move(p->client, p->server) || move(p->server, p->client))
-		;
-}
-
-static void drop_head(struct h2_stream *s)
-{
-	struct h2_head *h = h2_stream_take_head(s);
-
-	assert_non_null(h);
-	h2_head_clear(h);
-	free(h);
-}
-
 static struct pair connected(void)
 {
 	struct pair p = {0};
@@ -369,12 +340,6 @@ static struct pair connected(void)
 	return p;
 }
 
-static void disconnect(struct pair *p)
-{
-	h2_conn_free(p->client);
-	h2_conn_free(p->server);
-}
-
 /* A server that has ended its way is still told all that comes. */
 static void test_each_way_ends_by_itself(void **state)
 {
@@ -393,7 +358,7 @@ static void test_each_way_ends_by_itself(void **state)
 	assert_true(p.s->closed && !p.s->reset && p.c->closed && !p.c->reset);
 	h2_stream_free(p.c);
 	h2_stream_free(p.s);
-	disconnect(&p);
+	close_pair(&p);
 }
 
 static void test_a_cut_is_a_cancel(void **state)
@@ -407,14 +372,14 @@ static void test_a_cut_is_a_cancel(void **state)
 	assert_true(str_eq(h2_stream_data(p.c), STR("part")));
 	assert_true(p.c->closed && p.c->reset && p.c->by_peer);
 	assert_int_equal(p.c->reset_code, 8);
-	disconnect(&p);
+	close_pair(&p);
 
 	p = connected();
 	h2_stream_cut(p.c);
 	run(&p);
 	assert_true(p.s->closed && p.s->reset && p.s->by_peer);
 	assert_int_equal(p.s->reset_code, 8);
-	disconnect(&p);
+	close_pair(&p);
 }
 
 static void test_only_data_may_come(void **state)
@@ -429,7 +394,7 @@ static void test_only_data_may_come(void **state)
 	h2_stream_end(p.c, &t);
 	run(&p);
 	assert_true(p.s->bad_sequence);
-	disconnect(&p);
+	close_pair(&p);
 }
 
 int main(void)

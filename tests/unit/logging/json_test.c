@@ -2,7 +2,7 @@
  * The JSON writer, read back by jansson: every byte, every kind of invalid UTF-8, random bytes; and
  * that no raw byte of a line could move a terminal's cursor or split the line.
  */
-#include "unit.h"
+#include "out_fixture.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -11,22 +11,6 @@
 
 #include "logging/json.h"
 #include "logging/utf8.h"
-
-static struct strbuf out;
-
-static int set_up(void **state)
-{
-	(void)state;
-	strbuf_init(&out, 1 << 20);
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	(void)state;
-	strbuf_clear(&out);
-	return 0;
-}
 
 static const char *written(struct str s)
 {

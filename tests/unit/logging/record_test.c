@@ -1,7 +1,7 @@
 /*
  * The record's line, read back by jansson: key order, absence, cut, bound; ids; the time it takes.
  */
-#include "unit.h"
+#include "out_fixture.h"
 
 #include <jansson.h>
 #include <pthread.h>
@@ -11,22 +11,6 @@
 
 #include "logging/limits.h"
 #include "logging/record.h"
-
-static struct strbuf out;
-
-static int set_up(void **state)
-{
-	(void)state;
-	strbuf_init(&out, 1 << 20);
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	(void)state;
-	strbuf_clear(&out);
-	return 0;
-}
 
 static struct record full_record(void)
 {

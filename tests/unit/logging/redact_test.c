@@ -10,23 +10,10 @@
 #include "logging/record.h"
 #include "redact_reference.h"
 
+/* Behind the reference, whose functions have an `out` of their own. */
+#include "out_fixture.h"
+
 #define CANARY "CANARY"
-
-static struct strbuf out;
-
-static int set_up(void **state)
-{
-	(void)state;
-	strbuf_init(&out, 1 << 20);
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	(void)state;
-	strbuf_clear(&out);
-	return 0;
-}
 
 static const char *redacted(struct str query)
 {

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "config_of.h"
 #include "proxy/session/caller_memo.h"
 
 static const char CONFIG[] = "version: 1\n"
@@ -55,17 +56,12 @@ static int setup(void **state)
 	assert_int_equal(loop_new(&room.loop, NULL), 0);
 	assert_int_equal(pool_new(room.loop, 4, 4, 1000, &room.pool, NULL), 0);
 	for (size_t i = 0; i < SNAPSHOTS; i++) {
-		struct faults f;
-
-		faults_init(&f, "x.yaml");
 		room.snapshots[i].number = i + 1;
 		if (i == 2)
 			room.snapshots[i].config = config_ref(room.snapshots[1].config);
 		else
-			assert_int_equal(config_load_text("x.yaml", STR(CONFIG),
-							  &room.snapshots[i].config, &f),
-					 0);
-		faults_clear(&f);
+			room.snapshots[i].config = config_of(CONFIG);
+		assert_non_null(room.snapshots[i].config);
 	}
 	assert_int_equal(sandboxes_new(&room.all, NULL), 0);
 	room.sandboxes[1] = make_sandbox("a", "one");

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "policy/config.h"
+#include "config_of.h"
 #include "proxy/http/h1.h"
 #include "proxy/session/override.h"
 
@@ -26,14 +26,9 @@ static struct config *config;
 
 static int setup(void **state)
 {
-	struct faults f;
-	int rc;
-
 	(void)state;
-	faults_init(&f, "x.yaml");
-	rc = config_load_text("x.yaml", STR(CONFIG), &config, &f);
-	faults_clear(&f);
-	return rc;
+	config = config_of(CONFIG);
+	return config ? 0 : -1;
 }
 
 static int teardown(void **state)
