@@ -44,6 +44,7 @@ int leaf_key_init(struct leaf_key *k, const struct leaf_name *name, struct err *
  * threads share it. */
 struct leaf_maker;
 
+/* ca is counted; a key pair is made. */
 int leaf_maker_new(struct ca *ca, struct leaf_maker **ret, struct err *e) ATTR_NODISCARD;
 /* The same for a key pair of which only the public half is known here; it is counted. */
 int leaf_maker_new_for(struct ca *ca, EVP_PKEY *key, struct leaf_maker **ret,

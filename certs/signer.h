@@ -24,6 +24,8 @@ struct leaf_name {
 struct leaf; /* counted: a certificate and the key it belongs to */
 struct signer;
 
+/* One that signs by ca, which is counted, and makes the key of all leaves. cache_max: how many of
+ * these are kept. Threads share it. */
 int signer_new(struct ca *ca, size_t cache_max, struct signer **ret, struct err *e) ATTR_NODISCARD;
 /* A signer that holds no CA's key (ca may be public): what it has not got in its cache somebody
  * else signs, who is given signer_public_key and whose answer is put with signer_put. */

@@ -29,6 +29,7 @@ struct trust_conn {
 	char key[]; /* of the session cache; empty: this connection keeps no session */
 };
 
+/* Both borrowed. NULL: trust.c did not make that SSL. */
 struct trust_conn *trust_conn_of(const SSL *ssl);
 struct session_cache *trust_sessions(const struct trust *t);
 

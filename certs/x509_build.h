@@ -34,6 +34,7 @@ int x509_add_ext_free(X509 *x, X509_EXTENSION *ext);
 /* With SHA-256, or what the key's algorithm has built in. */
 int x509_sign(X509 *x, EVP_PKEY *key);
 
+/* Seconds since 1970. -1: it is no time; *ret is untouched. */
 int x509_time_to_unix(const ASN1_TIME *t, time_t *ret);
 
 #endif

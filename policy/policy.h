@@ -46,6 +46,7 @@ int policy_new(const char *name, const char *file, const char *version, struct r
 struct policy *policy_ref(struct policy *p);
 void policy_unref(struct policy *p); /* NULL is accepted */
 
+/* Borrowed from p; i < policy_rules_n, in file order. */
 const char *policy_name(const struct policy *p);
 const char *policy_version(const struct policy *p);
 size_t policy_rules_n(const struct policy *p);

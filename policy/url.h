@@ -43,6 +43,7 @@ struct url_room {
 	size_t n;
 };
 
+/* "http", "https", "tcp", "ws", "wss"; "" for SCHEME_NONE. Static. */
 const char *scheme_word(enum scheme s);
 /* 80, 443; 0 for SCHEME_TCP, which has none. */
 uint16_t scheme_default_port(enum scheme s);

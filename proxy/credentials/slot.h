@@ -36,6 +36,7 @@ struct slot_state {
 	char why[ERR_TEXT_MAX]; /* why the last reading gave none; "": it gave one */
 	uint64_t version; /* grows with each reading that gave something else; 0: there was none */
 };
+/* From any thread; the caller gives ret->value back. */
 void slot_read(struct slot *s, struct slot_state *ret);
 /* fn is called behind each slot_put of this process, on the thread that put; from then on slots say
  * nothing on stderr, since somebody else does. Once, before there are threads. */
@@ -55,6 +56,7 @@ struct slot_status {
 	uint64_t uses;		/* how often the value was handed out for a request */
 	char why[ERR_TEXT_MAX]; /* what is wrong, as a client may see it; empty: nothing */
 };
+/* From any thread. */
 void slot_status(struct slot *s, struct slot_status *ret);
 /* The source is asked again in so long: for slot_status alone. */
 void slot_expect(struct slot *s, int64_t in_us);

@@ -105,6 +105,8 @@ struct source_ops {
 struct source;
 
 const struct source_ops *source_ops_of(const struct config_credential *c); /* NULL: at once */
+/* A source, and the operations of its kind on it, as above. What the setting borrows outlives it.
+ */
 int source_open(const struct source_setting *setting, struct source **ret,
 		struct err *e) ATTR_NODISCARD;
 int source_ask(struct source *s, struct err *e) ATTR_NODISCARD;

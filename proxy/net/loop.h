@@ -70,6 +70,7 @@ struct timer {
 	void *impl; /* owned */
 	bool armed;
 };
+/* fn is called on the loop's thread, once for each arming. */
 int timer_init(struct timer *t, struct loop *l, void (*fn)(void *arg), void *arg) ATTR_NODISCARD;
 void timer_clear(struct timer *t);	      /* stops it; accepts a zeroed timer */
 void timer_arm(struct timer *t, uint64_t ms); /* again: moves the deadline */

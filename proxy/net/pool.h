@@ -27,6 +27,7 @@ struct pool_key *pool_key_ref(struct pool_key *k);
 void pool_key_unref(struct pool_key *k); /* NULL is accepted */
 bool pool_key_eq(const struct pool_key *a, const struct pool_key *b);
 
+/* At most max connections, max_per_key of them of one key, each for at most idle_ms. */
 int pool_new(struct loop *l, size_t max, size_t max_per_key, uint64_t idle_ms, struct pool **ret,
 	     struct err *e) ATTR_NODISCARD;
 void pool_free(struct pool *p); /* closes all */

@@ -58,9 +58,6 @@ bool stream_at_eof(const struct stream *s);
 /* Bytes that a write may take now without passing the buffer's bound. 0: wait for STREAM_DRAINED.
  */
 size_t stream_room(const struct stream *s);
-/* Writes all (the parts together must not exceed stream_room, except that LIMIT_HEAD_BYTES of slack
- * are always there for heads and framing). Never fails: an error comes as STREAM_ERROR later, and
- * what is written after it is dropped. */
 /* Puts s behind the n parts of v, if there is anything of it; how many there are then. v has room
  * for one more. */
 static inline int stream_part(struct iovec *v, int n, struct str s)
@@ -68,6 +65,9 @@ static inline int stream_part(struct iovec *v, int n, struct str s)
 	v[n] = (struct iovec){.iov_base = (void *)(uintptr_t)s.p, .iov_len = s.n};
 	return n + (s.n > 0);
 }
+/* Writes all (the parts together must not exceed stream_room, except that LIMIT_HEAD_BYTES of slack
+ * are always there for heads and framing). Never fails: an error comes as STREAM_ERROR later, and
+ * what is written after it is dropped. */
 void stream_writev(struct stream *s, const struct iovec *iov, int n);
 void stream_write(struct stream *s, struct str data);
 /* While corked, writes gather; uncorking sends them in one call. */

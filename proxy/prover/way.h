@@ -30,6 +30,7 @@ struct way {
 extern const struct way ways_network[], ways_sockets[], ways_processes[], ways_kernel[],
 	ways_files[];
 
+/* The worst state stands: a better one changes nothing, nor does a second text of the same. */
 void finding_set(struct finding *f, enum way_state state, const char *fmt, ...) ATTR_PRINTF(3, 4);
 /* A call that must fail: result as the kernel gave it, -1 with errno. What fails for its arguments
  * alone was reached. */

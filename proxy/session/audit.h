@@ -14,6 +14,7 @@ struct audit_mem {
 	struct strbuf rule_at;
 };
 
+/* An empty record of that event; m, where it may borrow from, outlives it. */
 void audit_init(struct record *r, struct audit_mem *m, enum record_event event);
 
 /* What many records say alike, as it stands in them, so that it is not put together for each: of

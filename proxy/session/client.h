@@ -112,6 +112,7 @@ void client_drain(struct client *c);
 
 /* For the files named here, client_token.c, client_h2.c and tunnel.c alone: */
 
+/* The only assignment to the state; a move that is not in its table ends the process. */
 void client_goto(struct client *c, enum client_state to);
 /* Writes an answer of ours, then closes (lingering) unless `keep`. */
 void client_answer(struct client *c, const struct reply *r, bool keep);

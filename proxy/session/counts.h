@@ -17,6 +17,7 @@ struct counts {
 	uint64_t bytes_out, bytes_in;		/* of bodies and tunnels that have ended */
 };
 
+/* Counts r, as it goes to the log. On the thread of c. */
 void counts_note(struct counts *c, const struct record *r);
 /* While its thread goes on counting. */
 void counts_add(struct counts *sum, const struct counts *c);

@@ -99,6 +99,7 @@ struct engine_measures {
 	char state_why[256];
 	bool draining;
 };
+/* On the main thread. What *ret borrows stays until the next reload. */
 void engine_measure(const struct engine *g, struct engine_measures *ret);
 /* Adds what has been counted so far to *sum. */
 void engine_count(const struct engine *g, struct counts *sum);

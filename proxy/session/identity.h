@@ -17,6 +17,7 @@ struct identity {
 	struct str key;		     /* what connections to origins are kept under */
 };
 
+/* Under s, which may be a later one than that under which c said who it is. */
 struct identity identity_of(const struct caller *c, const struct snapshot *s);
 
 /* Who asks with q, at the proxy port itself, on a connection that c speaks of? *ret: a reference;

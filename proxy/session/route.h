@@ -41,6 +41,7 @@ struct route {
 	struct resolved judged; /* what survived; none when `via` is told the name */
 };
 
+/* Borrows all of it, until route_clear; the caller sets the callbacks. */
 void route_init(struct route *r, struct worker *w, struct snapshot *s, const struct rule *rule,
 		const struct host *host, uint16_t port, void *arg);
 void route_clear(struct route *r); /* cancels what is under way; accepts a zeroed route */

@@ -119,6 +119,7 @@ struct sandbox_times {
 	int64_t seen_us;	     /* 0: never */
 	uint64_t connections;	     /* open now */
 };
+/* From any thread. */
 struct sandbox_times sandbox_times(const struct sandbox *s);
 
 #endif

@@ -166,7 +166,9 @@ struct worker_options {
 	unsigned index;
 };
 
+/* Borrows all but the snapshot, which is counted, and the sockets; nothing is accepted yet. */
 int worker_new(const struct worker_options *o, struct worker **ret, struct err *e) ATTR_NODISCARD;
+/* Its thread, which worker_join waits for. */
 int worker_start(struct worker *w, struct err *e) ATTR_NODISCARD;
 /* From the main thread: the worker takes s up (its own reference) and closes tunnels that s no
  * longer admits. */
