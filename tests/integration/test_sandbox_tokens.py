@@ -4,6 +4,7 @@ of a token is the end of all that it carried. Real clients: curl, requests, git,
 import base64
 import contextlib
 import http.client
+import itertools
 import json
 import os
 import re
@@ -48,6 +49,7 @@ class World(Stile):
             (folder / n).chmod(0o600)
             credentials[n] = {"from": {"file": str(folder / n)}, "as": "bearer"}
         self.tokens: list[str] = []
+        self.source = "127.0.0.1"
         super().__init__(folder, origin, **{"extra": ADMIN, "listen": LISTEN, "policies": POLICIES, "credentials": credentials, **more})
         self.ports = {x["name"]: int(x["at"].rpartition(":")[2]) for x in ask_json(self, "status")["listeners"]
                       if x["at"].startswith("127.")}
@@ -58,7 +60,7 @@ class World(Stile):
         return box
 
     def at(self, listener: str) -> Raw:
-        sock = socket.create_connection(("127.0.0.1", self.ports[listener]), TIMEOUT)
+        sock = socket.create_connection(("127.0.0.1", self.ports[listener]), TIMEOUT, (self.source, 0))
         return Raw(sock)
 
     def finish(self) -> None:
@@ -77,7 +79,9 @@ def world_of_all(origin, tmp_path_factory):
 
 
 @pytest.fixture
-def world(world_of_all):
+def world(world_of_all, sources=itertools.count()):
+    """Each test comes from an address of its own: so many wrong tokens of one are answered at once, and no more."""
+    world_of_all.source = f"127.0.1.{1 + next(sources) % 250}"
     return world_of_all.settled()
 
 
