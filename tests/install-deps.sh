@@ -2,7 +2,7 @@
 # Installs the Debian packages that stile needs, if any is missing: `build` for compiling, `test` for
 # the test suite, `lint` for the linters, `bench` for the peers that `make bench` races against, `fuzz`
 # for the fuzzers, `containers` for `make containers`, `kernel` for `make kernel`. Asks for root (sudo) only when there is something to
-# install. `test` also fetches the packages of tests/clients/node, botocore and two servers into build/ and the
+# install. `test` also fetches the packages of tests/clients/node, botocore and four servers into build/ and the
 # modules of tests/clients/go, and compiles these once, as tests fetch nothing; `containers` fetches two into
 # build-containers/. `kubernetes`, which `containers` holds too, compiles tests/kubernetes.
 set -eu
@@ -13,7 +13,7 @@ build="gcc make pkg-config libc6-dev libevent-dev libssl-dev libyaml-dev libc-ar
 test="libcmocka-dev python3 python3-pytest python3-pytest-xdist python3-requests python3-aiohttp
  python3-cryptography python3-yaml python3-h11 python3-h2 python3-grpcio nghttp2-client curl wget git nodejs
  default-jdk-headless golang-go chromium libnss3-tools fonts-dejavu-core
- python3-websockets python3-brotli python3-oauthlib python3-jwt node-ws node-https-proxy-agent npm
+ python3-websockets python3-gunicorn python3-brotli python3-oauthlib python3-jwt node-ws node-https-proxy-agent npm
  python3-prometheus-client python3-httpx python3-jmespath python3-dateutil python3-pip openssl iproute2 strace procps bind9-dnsutils tinyproxy-bin util-linux man-db redis-tools"
 demo="python3 python3-cryptography curl"
 lint="clang clang-tidy clang-format cppcheck libclang-rt-14-dev llvm"
@@ -114,6 +114,18 @@ fetch_servers() {
 		echo "stile: the servers of OpenSSH and PostgreSQL were not fetched" >&2
 }
 
+# Servers that test_real_servers.py has behind stile, unpacked too.
+fetch_origins() {
+	into=$(dirname "$0")/../build/clients/origins
+	[ -e "$into/fetched" ] && return 0
+	[ -x /usr/sbin/nginx ] && [ -x /usr/sbin/apache2 ] && return 0
+	echo "fetching nginx and Apache"
+	rm -rf "$into" && mkdir -p "$into" && (cd "$into" &&
+		apt-get download -qq -o APT::Sandbox::User=root nginx apache2-bin libapr1 libaprutil1 2>/dev/null &&
+		for p in *.deb; do dpkg-deb -x "$p" . || exit 1; done && rm -rf -- *.deb etc var && touch fetched) ||
+		echo "stile: nginx and Apache were not fetched" >&2
+}
+
 # podman-compose, as Debian's is too old to check a file, and what says whether an SBOM is one.
 fetch_containers() {
 	into=$(dirname "$0")/../build-containers/pip
@@ -156,7 +168,7 @@ fetch() {
 	case " $* " in *" kernel "*) fetch_kernel ;; esac
 	case " $* " in *" containers "* | *" kubernetes "*) fetch_kubernetes ;; esac
 	case " $* " in *" containers "*) fetch_containers ;; esac
-	case " $* " in *" test "*) fetch_node; fetch_go; fetch_aws; fetch_servers ;; esac
+	case " $* " in *" test "*) fetch_node; fetch_go; fetch_aws; fetch_servers; fetch_origins ;; esac
 }
 
 if [ -z "$missing" ]; then
