@@ -51,6 +51,7 @@ static int make_parents(const char *dir, struct err *e)
 /* The descriptor, or -1. */
 static int open_dir(const char *dir, bool make, struct err *e)
 {
+	struct stat s;
 	int fd;
 
 	if (make) {
@@ -60,6 +61,11 @@ static int open_dir(const char *dir, bool make, struct err *e)
 			return err_sys(e, errno, "%s: cannot make the folder", dir);
 	}
 	fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	/* Who can rename what is in it can put a CA there whose key they know. */
+	if (fd >= 0 && fstat(fd, &s) == 0 && (s.st_mode & S_IWOTH)) {
+		(void)close(fd);
+		return err_set(e, "%s: everybody can write to the folder (chmod o-w %s)", dir, dir);
+	}
 	return fd < 0 ? err_sys(e, errno, "%s: cannot open the folder", dir) : fd;
 }
 

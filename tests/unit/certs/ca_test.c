@@ -227,6 +227,16 @@ static void half_a_pair(void **state)
 	ca_unref(ca);
 }
 
+static void refused(const char *why)
+{
+	struct err e = ERR_INIT;
+	struct ca *ca;
+
+	assert_int_equal(ca_load_or_create(dir, &ca, &e), -1);
+	assert_says(e.text, why);
+	assert_int_equal(ERR_peek_error(), 0);
+}
+
 static void refuses_open_key(void **state)
 {
 	static const mode_t modes[] = {0640, 0604, 0610, 0601, 0620, 0660, 0644};
@@ -243,6 +253,23 @@ static void refuses_open_key(void **state)
 		assert_says(e.text, path("ca.key"));
 	}
 	assert_int_equal(chmod(path("ca.key"), 0400), 0);
+	assert_int_equal(ca_load(dir, &ca, &e), 0);
+	ca_unref(ca);
+}
+
+/* Who can rename the files can put a pair there that is as good as ours. */
+static void refuses_open_folder(void **state)
+{
+	struct err e = ERR_INIT;
+	struct ca *ca;
+
+	(void)state;
+	assert_int_equal(ca_load_or_create(dir, &ca, &e), 0);
+	ca_unref(ca);
+	assert_int_equal(chmod(dir, 0777), 0);
+	refused("everybody can write to the folder (chmod o-w ");
+	assert_int_equal(ca_rotate(dir, &ca, &e), -1);
+	assert_int_equal(chmod(dir, 0770), 0);
 	assert_int_equal(ca_load(dir, &ca, &e), 0);
 	ca_unref(ca);
 }
@@ -309,16 +336,6 @@ static void put_pair(X509 *const *certs, size_t n, EVP_PKEY *key)
 	chmod(path("ca.key"), 0600);
 }
 
-static void refused(const char *why)
-{
-	struct err e = ERR_INIT;
-	struct ca *ca;
-
-	assert_int_equal(ca_load_or_create(dir, &ca, &e), -1);
-	assert_says(e.text, why);
-	assert_int_equal(ERR_peek_error(), 0);
-}
-
 static void refuses_bad_pairs(void **state)
 {
 	struct pki_pair good = pki_make(&(struct pki_spec){.cn = "a", .ca = true});
@@ -326,6 +343,8 @@ static void refuses_bad_pairs(void **state)
 	struct pki_pair leaf = pki_make(&(struct pki_spec){.cn = "c", .san = "DNS:c"});
 	struct pki_pair old =
 		pki_make(&(struct pki_spec){.cn = "d", .ca = true, .from = -9 * DAY, .to = -1});
+	struct pki_pair young =
+		pki_make(&(struct pki_spec){.cn = "e", .ca = true, .from = DAY, .to = 9 * DAY});
 	int fds[2];
 	FILE *f;
 
@@ -336,6 +355,8 @@ static void refuses_bad_pairs(void **state)
 	refused("not a CA");
 	put_pair(&old.cert, 1, old.key);
 	refused("expired");
+	put_pair(&young.cert, 1, young.key);
+	refused("not valid yet");
 	put_pair(&good.cert, 0, good.key);
 	refused("no certificate");
 	put_pair(&good.cert, 1, good.key);
@@ -362,6 +383,7 @@ static void refuses_bad_pairs(void **state)
 	pki_free(&other);
 	pki_free(&leaf);
 	pki_free(&old);
+	pki_free(&young);
 }
 
 /* A CA that somebody else signed: the chain has it and what is between, not the root. */
@@ -433,6 +455,7 @@ int main(void)
 		IN_DIR(raced),
 		IN_DIR(half_a_pair),
 		IN_DIR(refuses_open_key),
+		IN_DIR(refuses_open_folder),
 		IN_DIR(takes_a_key_of_root_that_is_lent),
 		IN_DIR(refuses_bad_pairs),
 		IN_DIR(intermediate),
