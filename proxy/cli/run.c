@@ -49,13 +49,20 @@ static int word_add(struct words *w, const char *word)
 	return 0;
 }
 
-/* What is hidden or shown has to be there: a name that is wrong would hide nothing. */
+/* What is hidden or shown has to be there: a name that is wrong would hide nothing. Nor would the
+ * root: what the command cannot do without is put back in any case. */
 static int path_add(struct words *w, const char *flag, const char *path, int *ret_status)
 {
-	if (access(path, F_OK) == 0)
+	struct stat root, there;
+
+	if (stat(path, &there) < 0 || stat("/", &root) < 0)
+		log_error("%s %s: %s", flag, path, strerror(errno));
+	else if (there.st_dev == root.st_dev && there.st_ino == root.st_ino)
+		log_error("%s %s: that is everything (name the folders that are meant)", flag,
+			  path);
+	else
 		return word_add(w, path);
 	*ret_status = EXIT_USAGE;
-	log_error("%s %s: %s", flag, path, strerror(errno));
 	return -1;
 }
 

@@ -107,6 +107,14 @@ def test_a_path_that_is_not_there_is_told(place, flag):
     assert got.returncode == 2 and f"{flag} {place}/nothing: No such file" in got.stderr
 
 
+@pytest.mark.parametrize("flag", ["--hide", "--show"])
+@pytest.mark.parametrize("path", ["/", "//", "/usr/..", "../../../../../../../../.."])
+def test_a_path_that_is_everything(place, flag, path):
+    """It would have no effect."""
+    got = sh(place, "echo ran", flag, path)
+    assert got.returncode == 2 and got.stdout == "" and f"{flag} {path}: that is everything" in got.stderr
+
+
 def test_no_workspace(place):
     got = sh(place, "pwd; touch x && ls; ls /", "--workspace", "none")
     assert got.stdout.split()[:2] == ["/tmp", "x"] and not list((place / "work").iterdir())
