@@ -71,6 +71,7 @@ struct log_writer {
 	bool is_lent; /* a port's thread writes in the place of the sleeping one: what is the
 			 thread's own is that one's meanwhile */
 	bool reopen_wanted;
+	unsigned reopens; /* that were asked for */
 	bool has_next;
 	struct sink next; /* owned until the thread takes it */
 	enum log_wait next_wait;
@@ -80,9 +81,11 @@ struct log_writer {
 	/* shared without a lock */
 	_Atomic size_t queued; /* bytes in all batches and chunks */
 	atomic_bool available;
+	atomic_uint reopens_done; /* of `reopens`, whatever came of them */
 	_Atomic int wait;
 
 	/* the thread's own */
+	unsigned reopens_taken;
 	struct sink sink;
 	struct chunk_list writing; /* taken from waiting, in order */
 	size_t offset;		   /* bytes of the first of them that are written */

@@ -77,6 +77,7 @@ static int learn_fd(struct sink *s, int fd, struct err *e)
 	s->is_quick = s->is_regular && is_local(fd);
 	s->dev = st.st_dev;
 	s->ino = st.st_ino;
+	s->is_begun = s->is_regular && st.st_size == 0;
 	return 0;
 }
 

@@ -31,7 +31,7 @@ struct sink {
 	/* plain */
 	enum sink_kind kind;
 	int facility;  /* syslog */
-	bool is_begun; /* something was written through it */
+	bool is_begun; /* it is known how the file ends: it was empty, or ours is the last line */
 	bool is_regular;
 	bool has_poll; /* a pipe, a socket or a terminal: it may not take bytes at once */
 	bool is_quick; /* a file in the page cache of this machine: sink_write_quick may be asked */

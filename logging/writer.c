@@ -15,11 +15,13 @@
 #include "logging/queue.h"
 #include "logging/thread.h"
 
-#define IOV_CHUNKS     256 /* chunks in one writev */
-#define LOOK_EVERY_MS  500 /* whether the path still names the open file */
-#define STREAM_WAIT_MS 200 /* one poll of a pipe; orders are looked at in between */
-#define LENT_SLOW_MS   10 /* so long a write tells of a busy disk: only the thread may meet it... */
-#define LENT_REST_MS   5000 /* ...until then */
+#define IOV_CHUNKS	256 /* chunks in one writev */
+#define LOOK_EVERY_MS	500 /* whether the path still names the open file */
+#define STREAM_WAIT_MS	200 /* one poll of a pipe; orders are looked at in between */
+#define REOPEN_PAUSE_NS 200000
+#define REOPEN_LOOKS	2500 /* half a second */
+#define LENT_SLOW_MS	10 /* so long a write tells of a busy disk: only the thread may meet it... */
+#define LENT_REST_MS	5000 /* ...until then */
 
 static int64_t now_ms(void)
 {
@@ -101,14 +103,20 @@ static void leave_line(struct log_writer *w)
 	}
 	if (w->offset == start)
 		return;
-	if (sink_unwrite(&w->sink, w->offset - start) < 0)
+	if (sink_unwrite(&w->sink, w->offset - start) < 0) {
 		log_error("the log %s ends in half a line; the whole line is in the next one",
 			  sink_name(&w->sink));
+		w->sink.is_begun = false; /* in case it is the next one */
+	}
 	w->offset = start;
 }
 
 static void swap_sink(struct log_writer *w, const struct sink *fresh)
 {
+	bool is_same = fresh->is_regular && w->sink.is_regular && fresh->dev == w->sink.dev &&
+		       fresh->ino == w->sink.ino;
+	bool is_begun;
+
 	if (w->is_gone)
 		w->offset = line_start(w); /* its beginning went with the file */
 	else
@@ -117,8 +125,10 @@ static void swap_sink(struct log_writer *w, const struct sink *fresh)
 	if (atomic_load(&w->wait) == LOG_WAIT_SYNCED && !w->is_gone && sink_sync(&w->sink) < 0)
 		log_error("the log %s could not be synced before it was closed",
 			  sink_name(&w->sink));
+	is_begun = is_same ? w->sink.is_begun : fresh->is_begun;
 	sink_close(&w->sink);
 	w->sink = *fresh;
+	w->sink.is_begun = is_begun;
 	w->is_gone = false;
 	w->is_failing = false;
 	w->move_is_said = false;
@@ -371,6 +381,7 @@ static bool take_orders(struct log_writer *w)
 		wait = w->next_wait;
 	}
 	w->reopen_wanted = w->has_next = false;
+	w->reopens_taken = w->reopens;
 	is_stopping = w->is_stopping;
 	pthread_mutex_unlock(&w->lock);
 	/* Opening may take its time; nobody waits for the lock meanwhile. */
@@ -398,6 +409,8 @@ static void *writer_main(void *arg)
 		/* With nothing to write this only sees that a new sink is open. */
 		if (!w->is_gone && (!w->is_failing || now >= w->retry_at_ms))
 			write_some(w, is_stopping);
+		/* Not before: what a file ends in is looked at with the first line for it. */
+		atomic_store(&w->reopens_done, w->reopens_taken);
 		if (is_stopping && ((!w->writing.head && !w->done.head) || now >= w->stop_at_ms))
 			return NULL;
 	}
@@ -498,8 +511,21 @@ void log_writer_reopen(struct log_writer *w)
 {
 	pthread_mutex_lock(&w->lock);
 	w->reopen_wanted = true;
+	w->reopens++;
 	pthread_mutex_unlock(&w->lock);
 	pthread_cond_signal(&w->wake);
+}
+
+void log_writer_await_reopen(struct log_writer *w)
+{
+	struct timespec pause = {.tv_nsec = REOPEN_PAUSE_NS};
+	unsigned asked;
+
+	pthread_mutex_lock(&w->lock);
+	asked = w->reopens;
+	pthread_mutex_unlock(&w->lock);
+	for (int i = 0; i < REOPEN_LOOKS && atomic_load(&w->reopens_done) != asked; i++)
+		nanosleep(&pause, NULL);
 }
 
 int log_writer_retarget(struct log_writer *w, const char *to, enum log_wait wait, struct err *e)

@@ -40,6 +40,9 @@ void log_writer_free(struct log_writer *w, int drain_ms);
  * before the call may go to either file; none is lost. If opening fails the old file stays in use
  * and an error goes to the operator's log. Async-signal-unsafe; call it from the main thread. */
 void log_writer_reopen(struct log_writer *w);
+/* Until that is done, or half a second: the thread may be held up by a disk. The same thread as
+ * log_writer_reopen. */
+void log_writer_await_reopen(struct log_writer *w);
 /* Changes target and wait for a reload; the old target stays on failure. */
 int log_writer_retarget(struct log_writer *w, const char *to, enum log_wait wait, struct err *e);
 

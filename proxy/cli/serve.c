@@ -199,6 +199,9 @@ static void reload(struct serve *s)
 
 	notify_send("RELOADING=1");
 	engine_reopen_log(s->engine);
+	/* It is the keeper that opens the file. While that reads the configuration, which may take
+	 * its time, every record, and so every request, would wait for it. */
+	engine_await_log(s->engine);
 	faults_init(&f, s->config->file);
 	config_watch_note_file(&s->watch);
 	if (read_again(s, &fresh, &f) < 0) {

@@ -646,6 +646,11 @@ void engine_reopen_log(struct engine *g)
 	log_writer_reopen(g->writer);
 }
 
+void engine_await_log(struct engine *g)
+{
+	log_writer_await_reopen(g->writer);
+}
+
 bool engine_is_whole(const struct engine *g)
 {
 	return !keeper_is_gone(g->keeper);

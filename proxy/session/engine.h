@@ -59,6 +59,8 @@ int engine_reload(struct engine *g, struct config *c, struct err *e) ATTR_NODISC
 /* Records a reload that already failed at reading the file; `why` is the first fault. */
 void engine_reject(struct engine *g, const char *why);
 void engine_reopen_log(struct engine *g);
+/* Until that is done, within a bound. */
+void engine_await_log(struct engine *g);
 /* Whose token was revoked loses its connections: they are closed, and their
  * records with the log, when this returns.
  * A token that ends by itself is the workers' own business. */

@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import ssl
+import threading
 import time
 
 import pytest
@@ -198,6 +199,37 @@ def test_a_broken_file_changes_nothing(stile, name):
     # And the next good one is taken.
     s.reload(rules=DENY_ALL)
     check_refusal(s.get("/ok/a"), 403, "denied_by_rule")
+
+
+def test_requests_do_not_wait_for_a_configuration_that_is_being_read(stile):
+    """A large one takes a while, and SIGHUP opens the log anew as well: records must not wait behind it."""
+    s = stile()
+    assert s.get("/ok/a").status == 200
+    kept, since = s.config.read_bytes(), s.mark()
+    s.config.unlink()
+    os.mkfifo(s.config)
+    stop = threading.Event()
+    s.signal(signal.SIGHUP)
+    with open(s.config, "wb", buffering=0) as f:  # as soon as it is being read
+
+        def dribble():
+            while not stop.wait(0.05):
+                f.write(b"# not all of it yet\n")
+
+        thread = threading.Thread(target=dribble)
+        thread.start()
+        try:
+            for _ in range(40):  # of both workers
+                assert s.get("/ok/a").status == 200
+                check_refusal(s.get("/no/a"), 403, "denied_by_rule")
+            assert not [r for r in s.records(since) if r["event"].startswith("policy.")], "it was read to its end"
+        finally:
+            stop.set()
+            thread.join()
+    s.wait_record(since, event="policy.reject")
+    s.config.unlink()
+    s.config.write_bytes(kept)
+    s.hup(s.mark())
 
 
 def test_all_faults_are_said_at_once(stile):
