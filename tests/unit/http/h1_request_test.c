@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "fields_text.h"
+#include "h1_fixture.h"
 #include "logging/limits.h"
 #include "proxy/http/h1.h"
 
@@ -33,26 +33,6 @@ static int setup(void **state)
 	return host_parse(STR("allowed.test"), &tunnel.host, NULL);
 }
 
-/* A scan in pieces of `step` bytes, each piece in memory of its own that ends where it ends. */
-static int scan_in_steps(struct str raw, size_t step, size_t max, size_t *ret_len, struct err *e)
-{
-	struct h1_scan scan = {0};
-	size_t have = 0;
-	int rc = 0;
-
-	while (rc == 0 && have < raw.n) {
-		char *copy;
-
-		have = raw.n - have < step ? raw.n : have + step;
-		copy = malloc(have);
-		assert_non_null(copy);
-		memcpy(copy, raw.p, have);
-		rc = h1_scan_head(&scan, str_from(copy, have), max, ret_len, e);
-		free(copy);
-	}
-	return rc;
-}
-
 /* What becomes of the bytes, REASON_NONE if they are a request; the same however they are cut. */
 static enum reason judge(struct str raw, const struct h1_context *ctx, struct request *ret,
 			 struct err *e)
@@ -66,9 +46,10 @@ static enum reason judge(struct str raw, const struct h1_context *ctx, struct re
 	assert_non_null(exact);
 	memcpy(exact, raw.p, raw.n);
 	*e = ERR_INIT;
-	rc = scan_in_steps(raw, raw.n, LIMIT_HEAD_BYTES, &len, e);
+	rc = scan_in_steps((struct h1_scan){0}, raw, raw.n, LIMIT_HEAD_BYTES, &len, e);
 	for (size_t i = 0; i < ARRAY_LEN(steps) && raw.n < 4096; i++) {
-		int cut = scan_in_steps(raw, steps[i], LIMIT_HEAD_BYTES, &cut_len, &other);
+		int cut = scan_in_steps((struct h1_scan){0}, raw, steps[i], LIMIT_HEAD_BYTES,
+					&cut_len, &other);
 
 		if (cut != rc || (rc == 1 && cut_len != len) ||
 		    (rc < 0 && other.reason != e->reason))

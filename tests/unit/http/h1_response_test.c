@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "fields_text.h"
+#include "h1_fixture.h"
 #include "logging/limits.h"
 #include "proxy/http/h1.h"
 
@@ -19,25 +19,6 @@
 #define CL5	 "Content-Length: 5\r\n"
 #define TE	 "Transfer-Encoding: chunked\r\n"
 
-static int scan_in_steps(struct str raw, size_t step, size_t *ret_len, struct err *e)
-{
-	struct h1_scan scan = {.response = true};
-	size_t have = 0;
-	int rc = 0;
-
-	while (rc == 0 && have < raw.n) {
-		char *copy;
-
-		have = raw.n - have < step ? raw.n : have + step;
-		copy = malloc(have);
-		assert_non_null(copy);
-		memcpy(copy, raw.p, have);
-		rc = h1_scan_head(&scan, str_from(copy, have), LIMIT_HEAD_BYTES, ret_len, e);
-		free(copy);
-	}
-	return rc;
-}
-
 /* 0 when it is a response; the same however it is cut, and refused for one reason only. */
 static int parse(struct str raw, struct str method, struct response *ret)
 {
@@ -45,12 +26,14 @@ static int parse(struct str raw, struct str method, struct response *ret)
 	struct err e = ERR_INIT, other = ERR_INIT;
 	size_t len = 0, cut_len = 0;
 	char *exact = malloc(raw.n + 1);
-	int rc = scan_in_steps(raw, raw.n, &len, &e);
+	int rc = scan_in_steps((struct h1_scan){.response = true}, raw, raw.n, LIMIT_HEAD_BYTES,
+			       &len, &e);
 
 	assert_non_null(exact);
 	memcpy(exact, raw.p, raw.n);
 	for (size_t i = 0; i < ARRAY_LEN(steps) && raw.n < 4096; i++) {
-		int cut = scan_in_steps(raw, steps[i], &cut_len, &other);
+		int cut = scan_in_steps((struct h1_scan){.response = true}, raw, steps[i],
+					LIMIT_HEAD_BYTES, &cut_len, &other);
 
 		if (cut != rc || (rc == 1 && cut_len != len))
 			fail_msg("steps of %zu: %d instead of %d for: %.*s", steps[i], cut, rc,

@@ -11,35 +11,9 @@
 
 #include <cmocka.h>
 
-#include "h2_pair.h"
+#include "h2_fixture.h"
 #include "logging/limits.h"
 #include "proxy/http/h2_conn.h"
-
-static struct h1_context inside(void)
-{
-	struct h1_context ctx = {.in_tunnel = true, .scheme = SCHEME_HTTPS, .port = 443};
-
-	assert_int_equal(host_parse(STR("a.test"), &ctx.host, NULL), 0);
-	return ctx;
-}
-
-/* "name: value\n..." */
-static struct h2_head head_of(const char *text, bool end)
-{
-	struct h2_head h = {.end_stream = end};
-	struct str rest = str_from_c(text);
-
-	while (rest.n > 0) {
-		struct str line = str_split(&rest, '\n'), name = line;
-		size_t at = 1;
-
-		while (at < line.n && line.p[at] != ':')
-			at++;
-		name = str_head(line, at);
-		h2_head_add(&h, name, str_skip(line, at + 2));
-	}
-	return h;
-}
 
 static void test_same_as_h1(void **state)
 {

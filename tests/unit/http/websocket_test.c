@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "h2_pair.h"
+#include "h2_fixture.h"
 #include "proxy/http/h2_conn.h"
 #include "proxy/http/websocket.h"
 
@@ -24,30 +24,6 @@
 #define ACCEPT	"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n" /* RFC 6455 section 1.3 */
 #define CONNECT ":method: CONNECT\n:scheme: https\n:authority: a.test\n:path: /x\n"
 #define SOCKET	CONNECT ":protocol: websocket\nsec-websocket-version: 13\n"
-
-static struct h1_context inside(void)
-{
-	struct h1_context ctx = {.in_tunnel = true, .scheme = SCHEME_HTTPS, .port = 443};
-
-	assert_int_equal(host_parse(STR("a.test"), &ctx.host, NULL), 0);
-	return ctx;
-}
-
-static struct h2_head head_of(const char *text, bool end)
-{
-	struct h2_head h = {.end_stream = end};
-	struct str rest = str_from_c(text);
-
-	while (rest.n > 0) {
-		struct str line = str_split(&rest, '\n');
-		size_t at = 1;
-
-		while (at < line.n && line.p[at] != ':')
-			at++;
-		h2_head_add(&h, str_head(line, at), str_skip(line, at + 2));
-	}
-	return h;
-}
 
 static int read_h1(const char *text, struct request *r, struct err *e)
 {
