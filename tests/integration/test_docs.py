@@ -313,6 +313,14 @@ def test_the_page_of_the_tests_names_its_folders():
         assert f"`{folder}/`" in text
 
 
+@pytest.mark.parametrize("folder, files", [("bench", "*.[cp]*"), ("soak", "*.[cp]*"), ("fuzz", "*_fuzz.c")])
+def test_a_page_of_tests_names_its_files(folder, files):
+    text = (REPO / "tests" / folder / "README.md").read_text()
+    for file in sorted((REPO / "tests" / folder).glob(files)):
+        name = file.name.removesuffix("_fuzz.c")
+        assert f"`{name}`" in text, file.name
+
+
 def test_unit_of_systemd_is_installable(tmp_path):
     text = (REPO / "proxy/systemd/stile.service").read_text()
     assert "Type=notify\n" in text and "@PREFIX@/bin/stile serve" in text and "ExecReload=" in text

@@ -1,7 +1,7 @@
 /*
  * Sockets without a kernel: two queues of bytes and what either side did to the connection. The
- * linker's --wrap sends the socket calls of stream.c, pool.c and client_deny.c here; other descriptors
- * go on to the real calls.
+ * linker's --wrap sends the socket calls of stream.c, pool.c and client_deny.c here; other
+ * descriptors go on to the real calls.
  */
 #include <errno.h>
 #include <string.h>
