@@ -321,13 +321,15 @@ static struct str between(struct str s, size_t from, size_t to)
 	return str_head(str_skip(s, from), to - from);
 }
 
-/* Of a pair whose value goes. The key may be a URL up to a `=` of its own query. */
-static void put_key(struct str key, unsigned kinds_in, struct strbuf *out)
+/* A pair of which the value goes. The key may be a URL up to a `=` of its own query, and may lose
+ * all from there on. */
+static void put_secret(struct str key, unsigned kinds_in, struct strbuf *out)
 {
-	if (kinds_in & IN_VALUE)
-		(void)put_value(key, out);
-	else
+	if (!(kinds_in & IN_VALUE))
 		strbuf_add(out, key);
+	else if (put_value(key, out))
+		return;
+	strbuf_add(out, STR("=[redacted]"));
 }
 
 /* What has nothing to be taken out is copied in runs as long as may be. The value of a secret key
@@ -347,8 +349,7 @@ void record_redact_query(struct str query, struct strbuf *out)
 		} else if (p.kinds & EQUALS &&
 			   is_secret_key(between(query, at, p.key_end), p.kinds)) {
 			strbuf_add(out, between(query, copied, at));
-			put_key(between(query, at, p.key_end), p.kinds, out);
-			strbuf_add(out, STR("=[redacted]"));
+			put_secret(between(query, at, p.key_end), p.kinds, out);
 			copied = p.end;
 			was_secret = true;
 		} else if (p.kinds & IN_VALUE) {

@@ -264,8 +264,8 @@ static bool put_pair(struct str pair, struct strbuf *out)
 
 	if (eq < 0 || !is_secret_key(str_head(pair, (size_t)eq)))
 		return put_value(pair, out);
-	(void)put_value(str_head(pair, (size_t)eq), out);
-	strbuf_add(out, STR("=[redacted]"));
+	if (!put_value(str_head(pair, (size_t)eq), out))
+		strbuf_add(out, STR("=[redacted]"));
 	return true;
 }
 
