@@ -25,6 +25,7 @@
 static _Thread_local bool wiping;
 static _Thread_local void *spares[SPARES_MAX];
 static _Thread_local unsigned spares_n;
+
 static void *mem_alloc(size_t n, const char *file, int line)
 {
 	(void)file;

@@ -1,8 +1,8 @@
 /*
  * JSON into memory that its caller has proven to be enough: no piece is checked for room, and a
  * string is looked at while it is copied. Whether all of them could stand as they are is asked
- * once, at the end; if not, what was written is worth nothing, and json.h says it all again.
- * record_quick.c calls it.
+ * once, at the end; if not, what was written is worth nothing, and it is all said again with its
+ * escapes. record.c calls it.
  */
 #ifndef STILE_LOGGING_PEN_H
 #define STILE_LOGGING_PEN_H

@@ -34,6 +34,12 @@ static void free_mem(char *mem, bool spare)
 		free(mem);
 }
 
+/* What stood behind them would not be emptied, here or by url_clear. */
+_Static_assert(offsetof(struct request, url) + sizeof(struct url) == sizeof(struct request) &&
+		       sizeof(struct url) - offsetof(struct url, host) - sizeof(struct host) <
+			       _Alignof(struct url),
+	       "the host stands last in a URL, which stands last in a request");
+
 /* All but the bytes of a host's name, of which only the first `len` are ever looked at. */
 void request_init(struct request *r)
 {

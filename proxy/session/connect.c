@@ -367,7 +367,6 @@ static void peek_clear(struct client *c, struct str in)
 	if (http > 0 && (m->http || c->caller.explained)) {
 		c->where.scheme = SCHEME_HTTP;
 		request_clear(&c->request);
-		request_init(&c->request);
 		c->served = false;
 		client_goto(c, CLIENT_IDLE);
 		return;

@@ -71,7 +71,6 @@ void intercept_handshaked(struct client *c)
 	c->served = false;
 	c->leaf_unproven = true;
 	request_clear(&c->request);
-	request_init(&c->request);
 	if (!str_eq(c->caller.tls_alpn, STR("h2"))) {
 		client_goto(c, CLIENT_IDLE);
 		return;

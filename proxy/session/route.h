@@ -24,8 +24,8 @@ struct route {
 	struct parent *parent;
 	struct stream *stream; /* while its TLS comes up */
 	char *session_key;
-	struct timer
-		timer; /* made when TLS begins: most requests meet a connection that is there */
+	/* Made when TLS begins: most requests meet a connection that is there. */
+	struct timer timer;
 	/* plain */
 	uint16_t port;
 	bool tls;

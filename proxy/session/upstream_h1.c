@@ -122,7 +122,6 @@ int upstream_h1_new(struct worker *w, struct stream *s, bool reused,
 static void free_upstream(void *obj)
 {
 	struct upstream_h1 *u = obj;
-
 	struct worker *w = u->worker;
 
 	spare_text_wipe(&w->spare_texts, &u->head); /* it held the credential */
@@ -207,7 +206,6 @@ static ATTR_INLINE void send_parts(struct upstream_h1 *u, struct str a, struct s
 static void u_send_body(struct upstream *up, struct str data)
 {
 	struct upstream_h1 *u = h1_of(up);
-
 	char size[BODY_CHUNK_HEAD_MAX];
 
 	if (data.n == 0)
@@ -221,7 +219,6 @@ static void u_send_body(struct upstream *up, struct str data)
 static void u_send_end(struct upstream *up, const struct fields *trailers)
 {
 	struct upstream_h1 *u = h1_of(up);
-
 	struct strbuf end;
 
 	u->sent_end = true;
@@ -259,7 +256,6 @@ static int ended(struct upstream_h1 *u, struct err *e)
 static int u_read_head(struct upstream *up, struct response *ret, struct err *e)
 {
 	struct upstream_h1 *u = h1_of(up);
-
 	struct str in = stream_data(u->s);
 	size_t len = 0;
 	int r = in.n > 0 ? h1_scan_head(&u->scan, in, LIMIT_HEAD_BYTES, &len, e) : 0;
