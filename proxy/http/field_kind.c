@@ -34,7 +34,7 @@ static const struct row len_8[] = {{"if-match", FIELD_CONTROL},
 				   {"location", FIELD_CONTROL}};
 static const struct row len_9[] = {{"forwarded", FIELD_CONTROL}};
 static const struct row len_10[] = {{"connection", FIELD_CONNECTION},
-				    {"keep-alive", FIELD_HOP},
+				    {"keep-alive", FIELD_KEEP_ALIVE},
 				    {"set-cookie", FIELD_CONTROL}};
 static const struct row len_11[] = {{"retry-after", FIELD_CONTROL},
 				    {"destination", FIELD_CONTROL},

@@ -20,8 +20,9 @@ enum field_kind {
 	FIELD_EXPECT,
 	FIELD_PROXY_AUTHORIZATION,
 	/* of one hop, or not to be told on: dropped */
-	FIELD_HOP,     /* Keep-Alive, Proxy-* */
-	FIELD_ALT_SVC, /* an invitation to leave by another way (RFC 7838) */
+	FIELD_HOP,	  /* Proxy-* */
+	FIELD_KEEP_ALIVE, /* an origin's is heeded */
+	FIELD_ALT_SVC,	  /* an invitation to leave by another way (RFC 7838) */
 	/* forwarded */
 	FIELD_ACCEPT,
 	FIELD_TRAILER,

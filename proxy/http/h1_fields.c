@@ -46,6 +46,10 @@ bool h1_note_field(enum field_kind k, struct str v, bool response, struct h1_fac
 		return false;
 	case FIELD_CONNECTION:
 	case FIELD_HOP: return false;
+	case FIELD_KEEP_ALIVE:
+		if (!f->keep_alive.p)
+			f->keep_alive = v;
+		return false;
 	case FIELD_TE:
 		if (h1_list_has(v, STR("trailers")))
 			f->te_trailers = true;
@@ -99,7 +103,8 @@ static int apply_option(struct str option, bool response, struct fields *out, st
 	case FIELD_UPGRADE:
 	case FIELD_HTTP2_SETTINGS:
 	case FIELD_PROXY_AUTHORIZATION:
-	case FIELD_HOP: return 0; /* not in out */
+	case FIELD_HOP:
+	case FIELD_KEEP_ALIVE: return 0; /* not in out */
 	case FIELD_ALT_SVC:
 	case FIELD_ACCEPT:
 	case FIELD_TRAILER:
@@ -150,6 +155,7 @@ int h1_check_lookalike(struct str name, struct err *e)
 	case FIELD_HTTP2_SETTINGS:
 	case FIELD_PROXY_AUTHORIZATION:
 	case FIELD_HOP:
+	case FIELD_KEEP_ALIVE:
 		return err_reason(
 			e, REASON_MALFORMED_REQUEST,
 			"a field that differs from one of this hop by a mark for the hyphen");

@@ -60,6 +60,31 @@ static void frame(const struct h1_framing *f, struct str method, struct response
 	}
 }
 
+/* `Keep-Alive: timeout=5, max=100` (RFC 2068 section 19.7.1.1, which nobody took over and all
+ * servers speak). A number of more than six digits says nothing. */
+static void read_idle(struct str list, struct response *r)
+{
+	struct str one;
+
+	while (h1_next_element(&list, &one)) {
+		struct str key = str_trim_ows(str_split(&one, '='));
+		uint32_t n = 0;
+
+		one = str_trim_ows(one);
+		if (!str_eq_nocase(key, STR("timeout")) || one.n == 0 || one.n > 6)
+			continue;
+		for (size_t i = 0; i < one.n; i++) {
+			if (one.p[i] < '0' || one.p[i] > '9')
+				return;
+			n = n * 10 + (uint32_t)(one.p[i] - '0');
+		}
+		r->idle_s = n;
+		/* Less than a second: it may be over by now. */
+		r->keep_alive &= n > 0;
+		return;
+	}
+}
+
 static int read_all(struct str rest, struct str method, struct response *r, struct err *e)
 {
 	struct h1_facts facts = {0};
@@ -72,6 +97,8 @@ static int read_all(struct str rest, struct str method, struct response *r, stru
 		return -1;
 	frame(&framing, method, r);
 	r->keep_alive = r->version == HTTP_11 && !facts.close && r->body != BODY_CLOSE;
+	if (facts.keep_alive.p)
+		read_idle(facts.keep_alive, r);
 	if (facts.names_upgrade && facts.n_upgrade == 1)
 		r->upgrade = facts.upgrade;
 	return 0;

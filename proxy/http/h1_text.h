@@ -105,6 +105,7 @@ size_t h1_common_request_line(struct str head, struct h1_request_line *ret);
 struct h1_facts {
 	/* the first of each, with how many there were */
 	struct str host, content_length, transfer_encoding, upgrade, accept, proxy_authorization;
+	struct str keep_alive; /* the first */
 	unsigned n_host, n_content_length, n_transfer_encoding, n_upgrade, n_proxy_authorization;
 	/* plain */
 	bool close; /* Connection: close */

@@ -115,9 +115,8 @@ static int check_line(const struct field *f, struct err *e)
 static int check_hop(enum field_kind k, const struct field *f, struct err *e)
 {
 	bool bad = k == FIELD_CONNECTION || k == FIELD_TRANSFER_ENCODING || k == FIELD_UPGRADE ||
-		   k == FIELD_HTTP2_SETTINGS ||
-		   (k == FIELD_HOP && (str_eq(f->name, STR("keep-alive")) ||
-				       str_eq(f->name, STR("proxy-connection")))) ||
+		   k == FIELD_HTTP2_SETTINGS || k == FIELD_KEEP_ALIVE ||
+		   (k == FIELD_HOP && str_eq(f->name, STR("proxy-connection"))) ||
 		   (k == FIELD_TE && !str_eq_nocase(f->value, STR("trailers")));
 
 	return bad ? err_reason(e, REASON_MALFORMED_REQUEST, "%.*s, which HTTP/2 does not have",

@@ -76,6 +76,7 @@ struct response {
 	uint64_t content_length;
 	bool spare;	 /* as of a request */
 	bool keep_alive; /* the origin's connection may be used again */
+	uint32_t idle_s; /* the origin closes it when it has idled so long; 0: it does not say */
 	/* Of a 101. In HTTP/2 it came as the 200 of an extended CONNECT, and is a 101 here too. */
 	struct str upgrade;
 };

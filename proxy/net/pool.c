@@ -1,7 +1,8 @@
 /*
  * Idle upstream connections: a table by key whose chains have the freshest first, and one list by
- * age over all of them. Since every entry may idle for the same time, one timer for the oldest does
- * for all. It opens nothing and judges nothing; the key is the caller's promise.
+ * age over all of them. Since no entry may idle for longer than the oldest, one timer for that does
+ * for all; one whose origin gives it less time is looked at when it is asked for. It opens nothing
+ * and judges nothing; the key is the caller's promise.
  */
 #include "proxy/net/pool.h"
 
@@ -30,7 +31,7 @@ struct entry {
 	/* borrowed */
 	struct pool *pool;
 	/* plain */
-	int64_t put_us;
+	int64_t put_us, idle_us;
 	struct ipaddr addr;
 	uint16_t port;
 };
@@ -138,9 +139,9 @@ static void arm(struct pool *p, int64_t now_us)
 		timer_arm(&p->timer, p->idle_ms - (uint64_t)(idle_us > 0 ? idle_us : 0) / 1000);
 }
 
-static bool is_over(const struct pool *p, const struct entry *n, int64_t now_us)
+static bool is_over(const struct entry *n, int64_t now_us)
 {
-	return now_us - n->put_us >= (int64_t)p->idle_ms * 1000;
+	return now_us - n->put_us >= n->idle_us;
 }
 
 static void on_timer(void *arg)
@@ -149,7 +150,7 @@ static void on_timer(void *arg)
 	int64_t now = loop_now_us(p->loop);
 	struct entry *n;
 
-	while ((n = TAILQ_FIRST(&p->ages)) && is_over(p, n, now))
+	while ((n = TAILQ_FIRST(&p->ages)) && is_over(n, now))
 		stream_close(cut(n));
 	arm(p, now);
 }
@@ -218,7 +219,7 @@ static void make_room(struct pool *p, const struct pool_key *key)
 }
 
 void pool_put(struct pool *p, struct pool_key *key, struct stream *s, const struct ipaddr *addr,
-	      uint16_t port)
+	      uint16_t port, uint64_t idle_ms)
 {
 	struct entry *n = NULL;
 
@@ -236,6 +237,7 @@ void pool_put(struct pool *p, struct pool_key *key, struct stream *s, const stru
 	n->key = pool_key_ref(key);
 	n->pool = p;
 	n->put_us = loop_now_us(p->loop);
+	n->idle_us = (int64_t)(idle_ms > 0 && idle_ms < p->idle_ms ? idle_ms : p->idle_ms) * 1000;
 	n->addr = *addr;
 	n->port = port;
 	TAILQ_INSERT_TAIL(&p->ages, n, age);
@@ -267,7 +269,7 @@ struct stream *pool_take(struct pool *p, const struct pool_key *key, struct ipad
 		next = TAILQ_NEXT(n, chain);
 		if (!pool_key_eq(n->key, key))
 			continue;
-		if (is_over(p, n, now) || (now - n->put_us > PEEK_US && !is_quiet(n->stream))) {
+		if (is_over(n, now) || (now - n->put_us > PEEK_US && !is_quiet(n->stream))) {
 			stream_close(cut(n));
 			continue;
 		}

@@ -32,9 +32,9 @@ int pool_new(struct loop *l, size_t max, size_t max_per_key, uint64_t idle_ms, s
 	     struct err *e) ATTR_NODISCARD;
 void pool_free(struct pool *p); /* closes all */
 /* Keeps s (taken over, always) with a reference to key: over a bound the oldest goes. addr:port is
- * where it leads. */
+ * where it leads. It is handed out for idle_ms at most; 0: for as long as any. */
 void pool_put(struct pool *p, struct pool_key *key, struct stream *s, const struct ipaddr *addr,
-	      uint16_t port);
+	      uint16_t port, uint64_t idle_ms);
 /* The freshest for key, or NULL; the caller owns it and sets itself as its owner. */
 struct stream *pool_take(struct pool *p, const struct pool_key *key, struct ipaddr *ret_addr,
 			 uint16_t *ret_port);

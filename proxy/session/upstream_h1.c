@@ -34,8 +34,9 @@ struct upstream_h1 {
 	bool chunked; /* the request's body, as we write it */
 	bool sent_end;
 	bool answered;
-	bool last; /* we said that no other request follows */
-	bool keep; /* the answer allows another request */
+	bool last;	 /* we said that no other request follows */
+	bool keep;	 /* the answer allows another request */
+	uint32_t idle_s; /* behind which the origin closes; 0: it does not say */
 	bool got_end;
 	bool relay; /* it has become another protocol's connection */
 	bool failed;
@@ -151,6 +152,13 @@ static void u_reset(struct upstream *up)
 	loop_bury(u->worker->loop, u, free_upstream);
 }
 
+/* A second less than the origin said, as its end and our request could meet on the way: a request
+ * that must not be repeated would be lost by that. */
+static uint64_t idle_ms(uint32_t said_s)
+{
+	return said_s > 1 ? 1000 * ((uint64_t)said_s - 1) : said_s * 500;
+}
+
 static void u_release(struct upstream *up)
 {
 	struct upstream_h1 *u = h1_of(up);
@@ -159,7 +167,8 @@ static void u_release(struct upstream *up)
 	if (u->failed || !u->keep || !u->got_end || !u->sent_end)
 		stream_close(s);
 	else /* which looks whether it is quiet */
-		pool_put(u->worker->pool, u->place.key, s, &u->place.addr, u->place.port);
+		pool_put(u->worker->pool, u->place.key, s, &u->place.addr, u->place.port,
+			 idle_ms(u->idle_s));
 	loop_bury(u->worker->loop, u, free_upstream);
 }
 
@@ -278,6 +287,7 @@ static int u_read_head(struct upstream *up, struct response *ret, struct err *e)
 	u->scan = (struct h1_scan){.response = true};
 	if (ret->status >= 200) {
 		u->keep = ret->keep_alive && !u->last;
+		u->idle_s = ret->idle_s;
 		body_reader_clear(&u->body);
 		body_reader_init(&u->body, ret->body, ret->length);
 		if (ret->body == BODY_NONE || (ret->body == BODY_LENGTH && ret->length == 0))

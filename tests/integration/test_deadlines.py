@@ -254,3 +254,29 @@ def test_no_connection_serves_two_sandboxes_policies_or_credentials(stile, tmp_p
                     assert c.response().status == 200
         for o in kept:
             o.close()
+
+
+def test_an_origin_that_keeps_connections_less_long(stile):
+    """What the origin says of it is heeded, a second early: its end and a POST, which cannot be sent twice, would meet on the
+    way. One that says nothing has its connection used again."""
+    with Peer() as peer:
+        base = f"http://origin.test:{peer.port}"
+        s = stile(rules=[allow(base)], limits={"workers": 1})
+        with s.client() as c:
+            def post(origin: Raw | None, said: str) -> Raw:
+                c.send(get(base, more="Content-Length: 1\r\n", method="POST") + b"x")
+                origin = origin or peer.accept()
+                origin.read_head()
+                origin.read(1)
+                origin.send(f"HTTP/1.1 204 No Content\r\n{said}\r\n".encode())
+                assert c.response("POST").status == 204
+                return origin
+
+            first = post(None, "")
+            assert post(first, "Keep-Alive: timeout=60, max=9\r\n") is first
+            post(first, "Keep-Alive: timeout=1\r\n")
+            time.sleep(0.6)  # more than half of that, which no condition shows
+            second = post(None, "Keep-Alive: timeout=0\r\n")
+            third = post(None, "")
+            assert first.at_end() and second.at_end()
+            post(third, "")

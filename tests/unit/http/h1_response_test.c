@@ -240,6 +240,45 @@ static void test_fields(void **state)
 	response_clear(&r);
 }
 
+/* How long the origin keeps the connection: only what is plainly said counts. */
+static void test_idle(void **state)
+{
+	static const struct {
+		const char *field;
+		uint32_t idle_s;
+		bool keep;
+	} rows[] = {
+		{"", 0, true},
+		{"Keep-Alive: timeout=5\r\n", 5, true},
+		{"Keep-Alive: timeout=5, max=100\r\n", 5, true},
+		{"keep-alive: max=100 , TimeOut = 15\r\n", 15, true},
+		{"Keep-Alive: timeout=0\r\n", 0, false},
+		{"Keep-Alive: timeout=999999\r\n", 999999, true},
+		{"Keep-Alive: timeout=1000000\r\n", 0, true},
+		{"Keep-Alive: timeout=5s\r\n", 0, true},
+		{"Keep-Alive: timeout=-1\r\n", 0, true},
+		{"Keep-Alive: timeout=\r\n", 0, true},
+		{"Keep-Alive: timeout\r\n", 0, true},
+		{"Keep-Alive: 300\r\n", 0, true},
+		{"Keep-Alive:\r\n", 0, true},
+		{"Keep-Alive: timeout=5\r\nKeep-Alive: timeout=7\r\n", 5, true},
+		{"Keep-Alive: timeout=5\r\nConnection: close\r\n", 5, false},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct response r;
+		char raw[256];
+
+		snprintf(raw, sizeof(raw), "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n%s\r\n",
+			 rows[i].field);
+		assert_int_equal(parse(str_from_c(raw), STR("GET"), &r), 0);
+		if (r.idle_s != rows[i].idle_s || r.keep_alive != rows[i].keep)
+			fail_msg("%s: idle %u keep %d", rows[i].field, r.idle_s, r.keep_alive);
+		response_clear(&r);
+	}
+}
+
 static void test_upgrade(void **state)
 {
 	struct response r;
@@ -300,9 +339,10 @@ static void test_unfinished(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_refused), cmocka_unit_test(test_framing),
-		cmocka_unit_test(test_fields),	cmocka_unit_test(test_upgrade),
-		cmocka_unit_test(test_limits),	cmocka_unit_test(test_unfinished),
+		cmocka_unit_test(test_refused),	   cmocka_unit_test(test_framing),
+		cmocka_unit_test(test_fields),	   cmocka_unit_test(test_idle),
+		cmocka_unit_test(test_upgrade),	   cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_unfinished),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -82,7 +82,7 @@ static const struct {
 	{"HTTP2-Settings", FIELD_HTTP2_SETTINGS},
 	{"Expect", FIELD_EXPECT},
 	{"Proxy-Authorization", FIELD_PROXY_AUTHORIZATION},
-	{"Keep-Alive", FIELD_HOP},
+	{"Keep-Alive", FIELD_KEEP_ALIVE},
 	{"Proxy-Connection", FIELD_HOP},
 	{"Proxy-Authenticate", FIELD_HOP},
 	{"Proxy-Status", FIELD_HOP},

@@ -52,7 +52,7 @@ static void put_as(struct origin *o, struct str key, struct stream *s, const str
 	struct pool_key *k = pool_key_new(o->pool, key);
 
 	assert_non_null(k);
-	pool_put(o->pool, k, s, a, port);
+	pool_put(o->pool, k, s, a, port, 0);
 	pool_key_unref(k);
 }
 
@@ -159,7 +159,7 @@ static void test_keys_are_counted(void **state)
 	other = pool_key_new(p.pool, STR("a"));
 	assert_true(k->hash != other->hash);
 	for (uint16_t i = 1; i <= 3; i++)
-		pool_put(o.pool, k, open_stream(&o), &a, i);
+		pool_put(o.pool, k, open_stream(&o), &a, i, 0);
 	pool_key_unref(k);
 	for (uint16_t i = 3; i >= 1; i--) {
 		struct stream *s = pool_take(o.pool, same, &a, &port);
@@ -282,6 +282,33 @@ static void test_idle_time(void **state)
 	teardown(&o);
 }
 
+/* An origin that gives a connection less time than we do: it is not handed out behind that, and
+ * goes when it is asked for or with the others. */
+static void test_less_time(void **state)
+{
+	struct origin o;
+	struct pool_key *k;
+	struct ipaddr a = {0};
+	uint16_t port;
+
+	(void)state;
+	setup(&o, 10, 10, 60000);
+	k = pool_key_new(o.pool, STR("a"));
+	pool_put(o.pool, k, open_stream(&o), &a, 1, 120000); /* no more than ours */
+	pool_put(o.pool, k, open_stream(&o), &a, 2, 30);
+	pool_put(o.pool, k, open_stream(&o), &a, 3, 30000);
+	stream_close(pool_take(o.pool, k, &a, &port));
+	assert_int_equal(port, 3);
+	run_for(o.loop, 40);
+	assert_int_equal(pool_size(o.pool), 2);
+	stream_close(pool_take(o.pool, k, &a, &port));
+	assert_int_equal(port, 1);
+	assert_int_equal(pool_size(o.pool), 0);
+	assert_true(is_closed(o.ends[1]));
+	pool_key_unref(k);
+	teardown(&o);
+}
+
 /* The loop did not turn for long: what is handed out is looked at first. */
 static void test_take_looks_at_old_ones(void **state)
 {
@@ -351,6 +378,7 @@ int main(void)
 		cmocka_unit_test(test_closed_by_origin),
 		cmocka_unit_test(test_unfit_is_not_kept),
 		cmocka_unit_test(test_idle_time),
+		cmocka_unit_test(test_less_time),
 		cmocka_unit_test(test_take_looks_at_old_ones),
 		cmocka_unit_test(test_taken_is_the_callers),
 		cmocka_unit_test(test_close_all),
