@@ -29,11 +29,12 @@
 
 struct segment {
 	struct str text; /* borrowed from the list's text */
-	struct str stem; /* broad: text without the ending of a page; else empty */
-	bool any;	 /* `**` */
-	bool glob;	 /* holds a wildcard */
-	bool index;	 /* broad: the page of its folder */
-	bool file;	 /* broad: the last, and what stands behind it is for it to read */
+	struct str
+		stem; /* broad: text without the ending of a page or of a repository; else empty */
+	bool any;     /* `**` */
+	bool glob;    /* holds a wildcard */
+	bool index;   /* broad: the page of its folder */
+	bool file;    /* broad: the last, and what stands behind it is for it to read */
 };
 
 struct segment_list {
@@ -170,7 +171,8 @@ static bool broad_one(const struct segment *seg, struct str s, bool last)
 		return glob_match(seg->text, s, WILD, true) ||
 		       (plain.n < s.n && glob_match(seg->text, plain, WILD, true));
 	return broad_eq(seg->text, s) || (plain.n < s.n && broad_eq(seg->text, plain)) ||
-	       (last && seg->stem.n > 0 && broad_eq(seg->stem, s));
+	       ((last || str_ends(seg->text, STR(".git"))) && seg->stem.n > 0 &&
+		broad_eq(seg->stem, s));
 }
 
 /* The segment as it is, without parameters (Java servers), without dots and blanks at its end or
@@ -631,9 +633,9 @@ static int list_cut(struct segment_list *l, size_t n, char wild, bool broad, str
 			continue;
 		seg->any = seg->text.n == 2 && seg->text.p[0] == wild && seg->text.p[1] == wild;
 		seg->file = broad && end == n && !seg->any && reading_is_file(seg->text);
-		if (broad && !seg->glob && end == n) {
-			seg->index = reading_is_index(seg->text);
-			seg->stem = reading_without_format(seg->text, true);
+		if (broad && !seg->glob) {
+			seg->index = end == n && reading_is_index(seg->text);
+			seg->stem = reading_without_format(seg->text, end == n);
 			if (seg->stem.n == seg->text.n)
 				seg->stem = STR_NONE;
 		}

@@ -449,6 +449,9 @@ static void test_broad(void **state)
 		/* the formats of a thing, the page of a folder */
 		{"/acme/secret/**", "/acme/secret.git/info/refs", true},
 		{"/acme/secret/**", "/acme/secret.git", true},
+		{"/acme/secret.git/**", "/acme/secret/info/refs", true},
+		{"/acme/secret.git", "/acme/secret", true},
+		{"/acme/secret.git/**", "/acme/secrets", false},
 		{"/acme/secret/**", "/acme/secret.JSON", true},
 		{"/acme/secret", "/acme/secret.html;v=1", true},
 		{"/acme/secret", "/acme/secret.xml/", true},
