@@ -70,7 +70,12 @@
 /* Deny rules: how often a path is decoded, and the room for all its forms. Beyond: it is denied. */
 #define LIMIT_PATH_DECODES     4
 #define LIMIT_PATH_FORMS_BYTES (16 * LIMIT_TARGET_BYTES)
-#define LIMIT_PATH_SEGMENTS    512 /* of one of them */
+#define LIMIT_PATH_SEGMENTS    512   /* of one of them */
+#define LIMIT_PATH_TEXTS       16384 /* of segments that differ, in all of them */
+/* Texts and places that a decision compares for patterns, and more for each pattern. Beyond: a deny
+ * matches and an allow does not. */
+#define LIMIT_PATH_STEPS	  250000 /* a millisecond */
+#define LIMIT_PATH_STEPS_PER_RULE 256
 /* Other methods and targets that a request's fields may ask for: the rules are asked about each. */
 #define LIMIT_OVERRIDES 16
 

@@ -1,119 +1,48 @@
 /*
- * Compiles path patterns and matches paths: narrowly for allow rules (the one canonical path),
- * broadly for deny rules (every form that an upstream might take the path for). The broad side
- * makes a bounded set of forms of the path; what goes beyond the bound, and memory that runs out,
- * count as a match, so a trick that is too deep to follow is denied. Knows nothing of hosts and
- * rules; called by load.c (compile) and policy.c (match).
+ * Compiles path patterns, and matches one with the one canonical path. Knows nothing of hosts and
+ * rules; called by load.c (compile) and policy.c. Many rules, and the forms of a path that a deny
+ * is compared with, are path_forms.c.
  */
 #include "policy/pattern.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "logging/hex.h"
 #include "logging/limits.h"
-#include "policy/lookalike.h"
+#include "policy/pattern_parts.h"
 #include "policy/reading.h"
 #include "policy/url.h"
 
-/* The forms of one round of decoding differ in five yes-or-no questions (enum form_bit), which are
- * seldom all worth asking. */
-#define FORMS_MAX  (LIMIT_PATH_DECODES * 64)
-#define FORMS_BITS 32
-
-/* Bytes that stand for what no decoded byte must be mistaken for. Decoded control characters become
- * OTHER_CONTROL on both sides, so these three are free. */
-#define WILD	      '\x01' /* a `*` of the pattern, not a decoded %2A */
-#define OTHER_CONTROL '\x02'
-#define KEPT_SLASH    '\x03' /* a decoded %2F that is still one character of its segment */
-
-struct segment {
-	struct str text; /* borrowed from the list's text */
-	struct str
-		stem; /* broad: text without the ending of a page or of a repository; else empty */
-	bool any;     /* `**` */
-	bool glob;    /* holds a wildcard */
-	bool index;   /* broad: the page of its folder */
-	bool file;    /* broad: the last, and what stands behind it is for it to read */
-};
-
-struct segment_list {
-	char *text;	   /* owned */
-	struct segment *v; /* owned */
-	size_t n;
-};
-
-struct pattern {
-	/* owned */
-	struct segment_list narrow; /* the canonical pattern; its text is what pattern_str gives */
-	struct segment_list split;  /* broad: decoded, lower case, %2F as a slash */
-	struct segment_list
-		kept; /* broad: the same with %2F in its segment; empty if there is none */
-	/* plain */
-	size_t text_n;
-};
-
-enum form_bit {
-	FORM_SPLIT = 1,	   /* encoded slashes and backslashes are slashes */
-	FORM_COLLAPSE = 2, /* no empty segments, no slash at the end */
-	FORM_RESOLVE = 4,  /* dot segments are followed */
-	FORM_CUT = 8,	   /* the path ends at a decoded '?', '#' or NUL */
-	FORM_GLUED = 16, /* `a../` is `a/../`, as where a server puts a folder in the place of /a */
-};
-
-struct form {
-	uint32_t at, n;
-	bool slash; /* a '/' stands behind it, for readers who keep one at the end */
-};
-
-struct pattern_forms {
-	/* owned */
-	char *mem;
-	/* plain */
-	size_t len, cap;
-	struct form v[FORMS_MAX];
-	size_t n;
-	bool beyond; /* a bound was met: whatever the pattern, it matches */
-	/* borrowed */
-	struct str path;
-};
-
-static char lower(char c)
-{
-	return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
-}
-
-static bool is_escape(const char *p, size_t left)
-{
-	return left >= 3 && p[0] == '%' && hex_value(p[1]) >= 0 && hex_value(p[2]) >= 0;
-}
-
 /* ---- one segment ---- */
 
-/* Stores (S3 among them) and the decoders of forms take a plus for a blank. */
-static bool is_same_broad(char a, char b)
+uint32_t segment_hash(struct str s)
 {
-	return a == b || ((a == '+' || a == ' ') && (b == '+' || b == ' '));
+	return (uint32_t)str_hash(0, s);
 }
 
-/* Backtracks to the last wildcard only, which is enough: it can always take what an earlier one
- * would have. Not broad: a wildcard never ends within a %XX. */
-static bool glob_match(struct str p, struct str s, char wild, bool broad)
+/* Stores (S3 among them) and the decoders of forms take a plus for a blank. */
+static bool is_same(char a, char b, bool broad)
+{
+	return a == b || (broad && (a == '+' || a == ' ') && (b == '+' || b == ' '));
+}
+
+static bool glob_match(struct str p, struct str s, bool broad, size_t *steps)
 {
 	size_t pi = 0, si = 0, after_wild = 0, mark = 0;
 	bool have_wild = false;
+	char wild = broad ? WILD : '*';
 
 	while (si < s.n) {
+		++*steps;
 		if (pi < p.n && p.p[pi] == wild) {
 			after_wild = ++pi;
 			mark = si;
 			have_wild = true;
-		} else if (pi < p.n &&
-			   (broad ? is_same_broad(p.p[pi], s.p[si]) : p.p[pi] == s.p[si])) {
+		} else if (pi < p.n && is_same(p.p[pi], s.p[si], broad)) {
 			pi++;
 			si++;
 		} else if (have_wild) {
-			mark += !broad && is_escape(s.p + mark, s.n - mark) ? 3 : 1;
+			mark += !broad && path_is_escape(s.p + mark, s.n - mark) ? 3 : 1;
 			si = mark;
 			pi = after_wild;
 		} else {
@@ -125,72 +54,36 @@ static bool glob_match(struct str p, struct str s, char wild, bool broad)
 	return pi == p.n;
 }
 
-static bool segment_match(const struct segment *seg, struct str s)
+bool segment_glob(const struct segment *seg, struct str s, bool broad, size_t *steps)
 {
-	return seg->glob ? glob_match(seg->text, s, '*', false) : str_eq(seg->text, s);
+	/* Most are dismissed at the end, and cheaply. */
+	if (s.n < seg->tail_n)
+		return false;
+	for (size_t i = 1; i <= seg->tail_n; i++)
+		if (!is_same(seg->text.p[seg->text.n - i], s.p[s.n - i], broad))
+			return false;
+	return glob_match(seg->text, s, broad, steps);
 }
 
-static struct str trim_tail(struct str s, bool dots)
+static bool segment_match(const struct segment *seg, struct str s)
+{
+	size_t steps = 0;
+
+	return seg->glob ? segment_glob(seg, s, false, &steps) : str_eq(seg->text, s);
+}
+
+struct str segment_trim(struct str s, bool dots)
 {
 	while (s.n > 0 && (s.p[s.n - 1] == ' ' || (dots && s.p[s.n - 1] == '.')))
 		s.n--;
 	return s;
 }
 
-static struct str cut_params(struct str s)
+struct str segment_cut_params(struct str s)
 {
 	ptrdiff_t at = str_find(s, ';');
 
 	return at < 0 ? s : str_head(s, (size_t)at);
-}
-
-/* `secret::$DATA` and `secret:$I30:$INDEX_ALLOCATION` are `secret` to NTFS. */
-static struct str cut_stream(struct str s)
-{
-	ptrdiff_t at = str_find(s, ':');
-
-	return at < 0 || !memmem(s.p + at, s.n - (size_t)at, ":$", 2) ? s : str_head(s, (size_t)at);
-}
-
-static bool broad_eq(struct str a, struct str b)
-{
-	if (a.n != b.n)
-		return false;
-	for (size_t i = 0; i < a.n; i++)
-		if (!is_same_broad(a.p[i], b.p[i]))
-			return false;
-	return true;
-}
-
-/* Also without what says in which format it is wanted, or as what is a page with that name. */
-static bool broad_one(const struct segment *seg, struct str s, bool last)
-{
-	struct str plain = reading_without_format(s, last);
-
-	if (seg->glob)
-		return glob_match(seg->text, s, WILD, true) ||
-		       (plain.n < s.n && glob_match(seg->text, plain, WILD, true));
-	return broad_eq(seg->text, s) || (plain.n < s.n && broad_eq(seg->text, plain)) ||
-	       ((last || str_ends(seg->text, STR(".git"))) && seg->stem.n > 0 &&
-		broad_eq(seg->stem, s));
-}
-
-/* The segment as it is, without parameters (Java servers), without dots and blanks at its end or
- * the name of a stream (Windows), without both. Nothing and the page of a folder are one. */
-static bool segment_match_broad(const struct segment *seg, struct str s, bool last)
-{
-	struct str cut = cut_params(s);
-	struct str trimmed = trim_tail(s, true), file = cut_stream(cut);
-
-	if (last && s.n == 0 && seg->index)
-		return true;
-	if (last && seg->text.n == 0 && reading_is_index(trim_tail(cut, true)))
-		return true;
-	return broad_one(seg, s, last) ||
-	       (cut.n < s.n &&
-		(broad_one(seg, cut, last) || broad_one(seg, trim_tail(cut, true), last))) ||
-	       (trimmed.n < s.n && broad_one(seg, trimmed, last)) ||
-	       (file.n < cut.n && broad_one(seg, trim_tail(file, true), last));
 }
 
 /* ---- a whole path ---- */
@@ -205,10 +98,9 @@ static size_t segment_end(struct str path, size_t start)
 /*
  * Segment by segment; at a `**` the place is marked, and a mismatch later returns there with one
  * segment more taken by it. As with glob_match the last mark is enough. `start` is where the
- * current segment begins; path.n + 1 means that all are taken. Broad: whoever asks for a folder's
- * page asks for the folder, and the other way round.
+ * current segment begins; path.n + 1 means that all are taken.
  */
-static bool list_match(const struct segment_list *l, struct str path, bool broad)
+static bool list_match(const struct segment_list *l, struct str path)
 {
 	size_t i = 0, start = 1, after_any = 0, mark = 0;
 	bool have_any = false;
@@ -217,8 +109,6 @@ static bool list_match(const struct segment_list *l, struct str path, bool broad
 		return false;
 	while (start <= path.n) {
 		size_t end = segment_end(path, start);
-		struct str s = str_from(path.p + start, end - start);
-		bool last = end == path.n;
 
 		if (i < l->n && l->v[i].any) {
 			if (++i == l->n)
@@ -226,14 +116,10 @@ static bool list_match(const struct segment_list *l, struct str path, bool broad
 			after_any = i;
 			mark = start;
 			have_any = true;
-		} else if (i < l->n && (broad ? segment_match_broad(&l->v[i], s, last)
-					      : segment_match(&l->v[i], s))) {
+		} else if (i < l->n &&
+			   segment_match(&l->v[i], str_from(path.p + start, end - start))) {
 			i++;
 			start = end + 1;
-			if (l->v[i - 1].file)
-				return true;
-		} else if (broad && last && i == l->n && reading_is_index(cut_params(s))) {
-			return true;
 		} else if (have_any) {
 			mark = segment_end(path, mark) + 1;
 			start = mark;
@@ -244,367 +130,12 @@ static bool list_match(const struct segment_list *l, struct str path, bool broad
 	}
 	while (i < l->n && l->v[i].any)
 		i++;
-	/* Behind a `**` only a slash at the end says that it is a folder. */
-	return i == l->n || (i + 1 == l->n && l->v[i].index && i > 0 && !l->v[i - 1].any);
+	return i == l->n;
 }
 
 bool pattern_match(const struct pattern *p, struct str path)
 {
-	return list_match(&p->narrow, path, false);
-}
-
-/* ---- decoding ---- */
-
-/* Where p[0..n) ends in a character that some readers take for ASCII, what they read takes its
- * place (lookalike.h). The new length. */
-static size_t fold_tail(char *p, size_t n)
-{
-	char out[LOOKALIKE_MAX];
-	size_t size = 1;
-	int chars;
-
-	while (size < 4 && size < n && ((uint8_t)p[n - size] & 0xc0) == 0x80)
-		size++;
-	if (size == 1 || lookalike_utf8_size((uint8_t)p[n - size]) != size)
-		return n;
-	chars = lookalike(lookalike_utf8((const uint8_t *)p + n - size, size), out);
-	if (chars < 0)
-		return n;
-	n -= size;
-	for (int i = 0; i < chars; i++)
-		p[n++] = out[i] == '/' ? KEPT_SLASH : out[i];
-	return n;
-}
-
-/* Decodes the escapes of p[0..*n) once, in place, lower-casing what comes out and
- * folding it to ASCII. False: a byte that
- * begins UTF-8 of a needless length, which a careless reader takes for a dot or a slash. */
-static bool decode_once(char *p, size_t *n)
-{
-	size_t out = 0;
-	bool ok = true;
-
-	for (size_t i = 0; i < *n; i++) {
-		int v;
-
-		if (!is_escape(p + i, *n - i)) {
-			p[out++] = p[i];
-			if ((uint8_t)p[i] & 0x80)
-				out = fold_tail(p, out);
-			continue;
-		}
-		v = hex_value(p[i + 1]) * 16 + hex_value(p[i + 2]);
-		i += 2;
-		if (v == 0xc0 || v == 0xc1)
-			ok = false;
-		if (v == '/')
-			p[out++] = KEPT_SLASH;
-		else if (v > 0 && v < 0x20)
-			p[out++] = OTHER_CONTROL;
-		else
-			p[out++] = lower((char)v);
-		if (v & 0x80)
-			out = fold_tail(p, out);
-	}
-	*n = out;
-	return ok;
-}
-
-static bool has_escape(const char *p, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		if (is_escape(p + i, n - i))
-			return true;
-	return false;
-}
-
-/* Lower case, and no byte that has a meaning of its own here. */
-static void fold(char *to, struct str from)
-{
-	for (size_t i = 0; i < from.n; i++) {
-		char c = from.p[i];
-
-		to[i] = c > 0 && c < 0x20 ? OTHER_CONTROL : lower(c);
-	}
-}
-
-/* ---- the forms of a path ---- */
-
-static bool is_separator(char c, bool split)
-{
-	return c == '/' || (split && (c == KEPT_SLASH || c == '\\'));
-}
-
-/* 1 for a `.` segment, 2 for a `..`, also with parameters or blanks behind; else 0. */
-static int dot_segment(struct str s)
-{
-	s = trim_tail(cut_params(s), false);
-	if (s.n > 2 || s.n == 0 || s.p[0] != '.' || s.p[s.n - 1] != '.')
-		return 0;
-	return (int)s.n;
-}
-
-/* `a..`, but not `a...`, with parameters or blanks behind. */
-static bool is_glued(struct str s)
-{
-	s = trim_tail(cut_params(s), false);
-	return s.n > 2 && s.p[s.n - 1] == '.' && s.p[s.n - 2] == '.' && s.p[s.n - 3] != '.';
-}
-
-/* Nothing, or nothing but parameters, dots and blanks, of which some readers leave nothing. */
-static bool is_hollow(struct str s)
-{
-	return trim_tail(cut_params(s), true).n == 0 && dot_segment(s) != 2;
-}
-
-static size_t next_separator(struct str s, size_t at, bool split)
-{
-	while (at < s.n && !is_separator(s.p[at], split))
-		at++;
-	return at;
-}
-
-/* Which questions are worth asking of s at all? A bit is set when asking could change something. */
-static unsigned form_bits(struct str s)
-{
-	unsigned bits = 0;
-
-	for (size_t i = 0; i < s.n; i++) {
-		char c = s.p[i];
-		struct str seg;
-
-		if (c == KEPT_SLASH || c == '\\')
-			bits |= FORM_SPLIT;
-		if (c == '?' || c == '#' || c == '\0')
-			bits |= FORM_CUT | FORM_COLLAPSE | FORM_RESOLVE;
-		if (!is_separator(c, true))
-			continue;
-		seg = str_from(s.p + i + 1, next_separator(s, i + 1, true) - i - 1);
-		if (is_hollow(seg))
-			bits |= FORM_COLLAPSE;
-		if (dot_segment(seg))
-			bits |= FORM_RESOLVE;
-		if (is_glued(seg))
-			bits |= FORM_GLUED;
-	}
-	return bits;
-}
-
-static bool forms_room(struct pattern_forms *f, size_t want)
-{
-	size_t cap = f->cap ? f->cap : want;
-	char *mem;
-
-	if (f->len + want > LIMIT_PATH_FORMS_BYTES || f->n == FORMS_MAX) {
-		f->beyond = true;
-		return false;
-	}
-	while (cap < f->len + want)
-		cap *= 2;
-	if (cap == f->cap)
-		return true;
-	mem = realloc(f->mem, cap);
-	if (!mem) {
-		f->beyond = true;
-		return false;
-	}
-	f->mem = mem;
-	f->cap = cap;
-	return true;
-}
-
-static struct str cut_tail(struct str s)
-{
-	for (size_t i = 0; i < s.n; i++)
-		if (s.p[i] == '?' || s.p[i] == '#' || s.p[i] == '\0')
-			return str_head(s, i);
-	return s;
-}
-
-/* Writes one form of s, which starts with '/'. */
-static void form_add(struct pattern_forms *f, struct str s, unsigned bits)
-{
-	bool split = bits & FORM_SPLIT, slash = false;
-	char *out;
-	size_t n = 0, end, segments = 0;
-
-	if (!forms_room(f, s.n + 2))
-		return;
-	out = f->mem + f->len;
-	if (bits & FORM_CUT)
-		s = cut_tail(s);
-	for (size_t start = 1; start <= s.n; start = end + 1) {
-		struct str seg;
-		bool hollow;
-		int dots;
-
-		/* Every deny of the host is compared with each of them. */
-		if (++segments > LIMIT_PATH_SEGMENTS) {
-			f->beyond = true;
-			return;
-		}
-		end = next_separator(s, start, split);
-		seg = str_from(s.p + start, end - start);
-		dots = bits & FORM_RESOLVE ? dot_segment(seg) : 0;
-		hollow = bits & FORM_COLLAPSE && is_hollow(seg);
-		slash = dots > 0 || hollow || (bits & FORM_GLUED && is_glued(seg));
-		if (dots == 2)
-			while (n > 0 && out[--n] != '/')
-				;
-		if (slash)
-			continue;
-		out[n++] = '/';
-		memcpy(out + n, seg.p, seg.n);
-		n += seg.n;
-	}
-	/* "/a/b/.." is "/a/" (RFC 3986 section 5.2.4), but for who drops the slash. */
-	slash = slash && n > 0;
-	out[n] = '/';
-	if (n == 0 || (slash && !(bits & FORM_COLLAPSE)))
-		n++;
-	slash = slash && bits & FORM_COLLAPSE;
-	f->v[f->n++] = (struct form){(uint32_t)f->len, (uint32_t)n, slash};
-	f->len += n + slash;
-}
-
-static void forms_of_text(struct pattern_forms *f, struct str s)
-{
-	static const char separators[] = {'\\', KEPT_SLASH, '\0'};
-	static const char ends[] = {'\\', KEPT_SLASH, '?', '#', '\0'};
-	unsigned possible = form_bits(s);
-	struct str behind, later;
-
-	for (unsigned bits = 0; bits < FORMS_BITS && !f->beyond; bits++)
-		if ((bits & ~possible) == 0)
-			form_add(f, s, bits);
-	if (f->beyond || !reading_behind_authority(s, separators, ends, &behind))
-		return;
-	forms_of_text(f, behind);
-	/* What is encoded ends the authority for who decodes first alone. */
-	if (!f->beyond && reading_behind_authority(s, separators, "", &later) &&
-	    later.p != behind.p)
-		forms_of_text(f, later);
-}
-
-static void forms_of_session(struct pattern_forms *f, struct str s)
-{
-	char *without;
-	size_t n;
-
-	forms_of_text(f, s);
-	if (f->beyond || !memmem(s.p, s.n, "/(", 2))
-		return;
-	without = malloc(s.n + 1);
-	n = without ? reading_without_sessions(s, without) : 0;
-	f->beyond |= !without;
-	if (without && n < s.n)
-		forms_of_text(f, str_from(without, n));
-	free(without);
-}
-
-/* What readers make of the whole text comes before the questions. */
-static void forms_of_round(struct pattern_forms *f, struct str s)
-{
-	bool broken = false;
-
-	if (!reading_needs_fold(s)) {
-		forms_of_session(f, s);
-		return;
-	}
-	for (int drop = 0; drop < 2 && (!drop || broken) && !f->beyond; drop++) {
-		char *folded;
-		size_t n;
-
-		if (reading_fold(s, drop, &folded, &n, &broken) < 0) {
-			f->beyond = true;
-			return;
-		}
-		forms_of_session(f, str_from(folded, n));
-		free(folded);
-	}
-}
-
-/* Every round of decoding gives forms of its own. The path before the first one does so only when
- * there is nothing to decode: pattern_match has seen it as it is. */
-static void forms_make(struct pattern_forms *f, char *text, size_t n)
-{
-	for (int round = 0;; round++) {
-		bool more = has_escape(text, n);
-
-		if (round > 0 || !more)
-			forms_of_round(f, str_from(text, n));
-		if (!more || f->beyond)
-			return;
-		if (round == LIMIT_PATH_DECODES || !decode_once(text, &n)) {
-			f->beyond = true;
-			return;
-		}
-	}
-}
-
-struct pattern_forms *pattern_forms_new(struct str path)
-{
-	/* OPTIONS * speaks of the root as far as a deny is concerned. */
-	struct str as_path = str_eq(path, STR("*")) ? STR("/") : path;
-	size_t slash = as_path.n == 0 || as_path.p[0] != '/';
-	struct pattern_forms *f = malloc(sizeof(*f));
-	char *text = malloc(as_path.n + 1);
-
-	if (!f || !text) {
-		free(f);
-		free(text);
-		return NULL;
-	}
-	f->mem = NULL;
-	f->len = f->cap = f->n = 0;
-	f->beyond = false;
-	f->path = path;
-	text[0] = '/';
-	fold(text + slash, as_path);
-	forms_make(f, text, as_path.n + slash);
-	free(text);
-	return f;
-}
-
-void pattern_forms_free(struct pattern_forms *f)
-{
-	if (!f)
-		return;
-	free(f->mem);
-	free(f);
-}
-
-static bool match_form(const struct pattern *p, struct str form)
-{
-	return list_match(&p->split, form, true) ||
-	       (p->kept.text && list_match(&p->kept, form, true));
-}
-
-bool pattern_match_forms(const struct pattern *p, const struct pattern_forms *f)
-{
-	if (!f || f->beyond || pattern_match(p, f->path))
-		return true;
-	for (size_t i = 0; i < f->n; i++) {
-		const char *at = f->mem + f->v[i].at;
-
-		if (match_form(p, str_from(at, f->v[i].n)) ||
-		    (f->v[i].slash && match_form(p, str_from(at, f->v[i].n + 1))))
-			return true;
-	}
-	return false;
-}
-
-bool pattern_match_broad(const struct pattern *p, struct str path)
-{
-	struct pattern_forms *f;
-	bool match;
-
-	if (pattern_match(p, path))
-		return true;
-	f = pattern_forms_new(path);
-	match = pattern_match_forms(p, f);
-	pattern_forms_free(f);
-	return match;
+	return list_match(&p->narrow, path);
 }
 
 /* ---- compiling ---- */
@@ -627,23 +158,32 @@ static int list_cut(struct segment_list *l, size_t n, char wild, bool broad, str
 		end = segment_end(text, start);
 		seg->text = str_from(l->text + start, end - start);
 		seg->glob = str_find(seg->text, wild) >= 0;
-		if (broad && !seg->glob && trim_tail(seg->text, true).n > 0)
-			seg->text = trim_tail(seg->text, true);
+		if (broad && !seg->glob && segment_trim(seg->text, true).n > 0)
+			seg->text = segment_trim(seg->text, true);
 		if (broad && seg->text.n == 0)
 			continue;
 		seg->any = seg->text.n == 2 && seg->text.p[0] == wild && seg->text.p[1] == wild;
 		seg->file = broad && end == n && !seg->any && reading_is_file(seg->text);
 		if (broad && !seg->glob) {
 			seg->index = end == n && reading_is_index(seg->text);
+			seg->git = str_ends(seg->text, STR(".git"));
 			seg->stem = reading_without_format(seg->text, end == n);
 			if (seg->stem.n == seg->text.n)
 				seg->stem = STR_NONE;
 		}
+		/* A plus is a blank; text ends nowhere else by it. */
+		for (size_t i = start; broad && i < end; i++)
+			if (l->text[i] == '+')
+				l->text[i] = ' ';
+		seg->hash = segment_hash(seg->text);
+		seg->stem_hash = segment_hash(seg->stem);
+		while (seg->glob && seg->text.p[seg->text.n - seg->tail_n - 1] != wild)
+			seg->tail_n++;
 		l->n++;
 	}
 	/* The root is the path with one empty segment. */
 	if (l->n == 0)
-		l->v[l->n++] = (struct segment){.text = STR("")};
+		l->v[l->n++] = (struct segment){.text = STR(""), .hash = segment_hash(STR(""))};
 	return 0;
 }
 
@@ -658,12 +198,12 @@ static int compile_broad(struct pattern *p, struct err *e)
 	if (!folded)
 		return err_set(e, "out of memory");
 	p->split.text = folded;
-	fold(folded, text);
+	path_fold(folded, text);
 	for (size_t i = 0; i < n; i++)
 		if (folded[i] == '*')
 			folded[i] = WILD;
-	for (int round = 0; has_escape(folded, n); round++)
-		if (round == LIMIT_PATH_DECODES || !decode_once(folded, &n))
+	for (int round = 0; path_has_escape(folded, n); round++)
+		if (round == LIMIT_PATH_DECODES || !path_decode_once(folded, &n))
 			return err_set(e, "the path is percent-encoded in too many layers");
 	if (reading_needs_fold(str_from(folded, n))) {
 		if (reading_fold(str_from(folded, n), false, &p->split.text, &n, &broken) < 0)
@@ -681,7 +221,7 @@ static int compile_broad(struct pattern *p, struct err *e)
 			return -1;
 	}
 	for (size_t i = 0; i < n; i++)
-		if (is_separator(folded[i], true))
+		if (path_is_separator(folded[i], true))
 			folded[i] = '/';
 	return list_cut(&p->split, n, WILD, true, e);
 }

@@ -5,7 +5,8 @@
  * of url.h when it is compiled. So a `**` at the end of /a also covers /a itself, /a/ and /a/b/c,
  * not /ab; a `*` as last segment covers /a/, /a/b and /a/@scope%2Fname, not /a and not /a/b/c; the
  * pattern "/" covers / alone. There is no way to write a literal `*`.
- * Matching is linear in path x pattern at worst, without recursion on the input.
+ * One match is linear in path x pattern at worst, without recursion on the input; of many patterns
+ * most cost one look-up (path_forms.c), and all of them together have a bound (LIMIT_PATH_STEPS).
  */
 #ifndef STILE_POLICY_PATTERN_H
 #define STILE_POLICY_PATTERN_H
@@ -33,13 +34,17 @@ bool pattern_match(const struct pattern *p, struct str path);
  * folder; and these together. */
 bool pattern_match_broad(const struct pattern *p, struct str path);
 
-/* The same for many deny rules and one path: the forms are made once. `path` is borrowed and must
- * live as long as the forms. NULL when memory is out, which pattern_match_forms takes for a match.
- */
+/* The same for many rules and one path, which is read once. `path` is borrowed and must live as
+ * long as the forms. NULL when memory is out, which pattern_match_forms takes for a match. What is
+ * beyond LIMIT_PATH_STEPS, with LIMIT_PATH_STEPS_PER_RULE for each pattern that was asked about,
+ * matches for a deny (_forms) and does not for an allow (_path, as pattern_match). */
 struct pattern_forms;
 struct pattern_forms *pattern_forms_new(struct str path);
 void pattern_forms_free(struct pattern_forms *f); /* NULL is accepted */
-bool pattern_match_forms(const struct pattern *p, const struct pattern_forms *f);
+bool pattern_match_forms(const struct pattern *p, struct pattern_forms *f);
+bool pattern_match_path(const struct pattern *p, struct pattern_forms *f);
+/* How many texts and places have been compared so far; for tests. */
+size_t pattern_forms_steps(const struct pattern_forms *f);
 
 /* Could pattern p match a path that q matches too? For `check`: a conservative yes is allowed. */
 bool pattern_covers(const struct pattern *p, const struct pattern *q);

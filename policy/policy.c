@@ -9,6 +9,8 @@
 
 #include "policy/index.h"
 
+#define ALLOWS_ONE_BY_ONE 8 /* paths of allows; for more of them the path is read once */
+
 struct policy {
 	/* owned */
 	char *name, *file, *version;
@@ -147,14 +149,40 @@ static bool may_be_method(const struct rule *r, struct str method)
 	return false;
 }
 
-static bool allows(const struct index_entry *en, const struct policy_request *q)
+/* The path is read for the first deny that names one, and for allows when there are many. */
+struct lazy_forms {
+	struct pattern_forms *forms;
+	bool made;
+	unsigned allows;
+};
+
+static struct pattern_forms *forms_of(struct lazy_forms *lazy, struct str path)
+{
+	if (!lazy->made) {
+		lazy->forms = pattern_forms_new(path);
+		lazy->made = true;
+	}
+	return lazy->forms;
+}
+
+static bool allows_path(const struct pattern *p, struct str path, struct lazy_forms *lazy)
+{
+	struct pattern_forms *f = NULL;
+
+	if (lazy->forms || ++lazy->allows > ALLOWS_ONE_BY_ONE)
+		f = forms_of(lazy, path);
+	return f ? pattern_match_path(p, f) : pattern_match(p, path);
+}
+
+static bool allows(const struct index_entry *en, const struct policy_request *q,
+		   struct lazy_forms *lazy)
 {
 	const struct target *t = en->target;
 
 	/* What only a tunnel may carry is not admitted as a request that we read. */
 	return en->rule->tls == RULE_TLS_INSPECT && t->scheme == q->scheme &&
 	       has_port(t, q->port) && has_method(en->rule, q->method) &&
-	       (!t->path || pattern_match(t->path, q->path));
+	       (!t->path || allows_path(t->path, q->path, lazy));
 }
 
 bool target_denies_scheme(const struct target *t, enum scheme s)
@@ -164,12 +192,6 @@ bool target_denies_scheme(const struct target *t, enum scheme s)
 	       (t->scheme == SCHEME_HTTP && s == SCHEME_WS);
 }
 
-/* The forms of the path are made for the first deny that needs them. */
-struct lazy_forms {
-	struct pattern_forms *forms;
-	bool made;
-};
-
 static bool denies(const struct index_entry *en, const struct policy_request *q,
 		   struct lazy_forms *lazy)
 {
@@ -178,13 +200,7 @@ static bool denies(const struct index_entry *en, const struct policy_request *q,
 	if (!target_denies_scheme(t, q->scheme) || !has_port(t, q->port) ||
 	    !may_be_method(en->rule, q->method))
 		return false;
-	if (!t->path)
-		return true;
-	if (!lazy->made) {
-		lazy->forms = pattern_forms_new(q->path);
-		lazy->made = true;
-	}
-	return pattern_match_forms(t->path, lazy->forms);
+	return !t->path || pattern_match_forms(t->path, forms_of(lazy, q->path));
 }
 
 static bool is_later(const struct index_entry *en, const struct rule *best)
@@ -206,10 +222,10 @@ static void pick_deny(const struct index_list *l, const struct policy_request *q
 }
 
 static void pick_allow(const struct index_entry *chain, const struct policy_request *q,
-		       const struct rule **best)
+		       struct lazy_forms *lazy, const struct rule **best)
 {
 	for (const struct index_entry *en = chain; en && !is_later(en, *best); en = en->next_match)
-		if (allows(en, q)) {
+		if (allows(en, q, lazy)) {
 			*best = en->rule;
 			return;
 		}
@@ -238,8 +254,8 @@ void policy_decide(const struct policy *p, const struct policy_request *q,
 	}
 	for (size_t i = 0; i < n; i++)
 		pick_deny(lists[i], q, &lazy, &deny);
-	pattern_forms_free(lazy.forms);
 	if (deny) {
+		pattern_forms_free(lazy.forms);
 		ret->reason = REASON_DENIED_BY_RULE;
 		ret->rule = deny;
 		return;
@@ -248,8 +264,9 @@ void policy_decide(const struct policy *p, const struct policy_request *q,
 		size_t chains_n = index_allows(p->index, lists[i], q->path, chains);
 
 		for (size_t j = 0; j < chains_n; j++)
-			pick_allow(chains[j], q, &allow);
+			pick_allow(chains[j], q, &lazy, &allow);
 	}
+	pattern_forms_free(lazy.forms);
 	if (allow && allow->credential && would_echo(q->method)) {
 		ret->reason = REASON_METHOD_REFUSED;
 		ret->rule = allow;
