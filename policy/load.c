@@ -115,6 +115,33 @@ static void check_version(struct loader *l, const struct section_values *v,
 		fault_add(l->f, node->line, node->col, "unknown version `%.*s` (write 1)", SHOW(s));
 }
 
+/* What else the file names that a line of the log would spoil; NULL: nothing. */
+static const char *spoilt_by_log(const struct config *c)
+{
+	static const char *const ca[] = {"/ca.key", "/ca.pem"};
+	const char *log = c->log_to, *path;
+	size_t dir_n = c->ca_dir ? strlen(c->ca_dir) : 0;
+
+	if (c->file && strcmp(log, c->file) == 0)
+		return "this configuration";
+	for (size_t i = 0; dir_n > 0 && i < ARRAY_LEN(ca); i++)
+		if (strncmp(log, c->ca_dir, dir_n) == 0 && strcmp(log + dir_n, ca[i]) == 0)
+			return "a file of the CA";
+	for (size_t i = 0; i < c->trust_n; i++)
+		if (strcmp(log, c->trust[i]) == 0)
+			return "a file of `trust`";
+	for (size_t i = 0; i < c->credentials_n; i++) {
+		const struct config_placeholder *p = c->credentials[i].placeholder;
+
+		if (p && p->file && strcmp(log, p->file) == 0)
+			return "the file of a placeholder";
+		for (size_t n = 0; (path = config_credential_file(&c->credentials[i], n)); n++)
+			if (strcmp(log, path) == 0)
+				return "the file of a credential";
+	}
+	return NULL;
+}
+
 static void load_top(struct loader *l, const struct yaml_node *root)
 {
 	/* Credentials before what names them, policies before the listeners. */
@@ -151,6 +178,13 @@ static void load_top(struct loader *l, const struct yaml_node *root)
 			parts[i].load(l, node);
 	}
 	load_unused_credentials(l);
+	if (l->c->log_to && spoilt_by_log(l->c)) {
+		const struct yaml_node *log = section_value(&v, KEY_TOP_LOG);
+
+		fault_add(l->f, log->line, log->col,
+			  "`to` is %s, and each line would be added to it (name another file)",
+			  spoilt_by_log(l->c));
+	}
 }
 
 static void load_tree(struct loader *l, const struct yaml_node *root)

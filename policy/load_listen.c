@@ -389,6 +389,8 @@ static void read_listener(struct loader *l, const struct yaml_node *node)
 		check_others(l, node, to);
 	if (to->unix_path && l->c->admin_path && strcmp(to->unix_path, l->c->admin_path) == 0)
 		fault_add(l->f, node->line, node->col, "`admin` has the same path");
+	if (placed && l->c->metrics && same_place(l->c->metrics, to))
+		fault_add(l->f, node->line, node->col, "`metrics` has the same address");
 	l->c->listeners_n++;
 }
 
