@@ -17,6 +17,12 @@ struct policy_request {
 	struct str path; /* canonical */
 };
 
+/* What a request for u asks, by that method; borrows from both. */
+static inline struct policy_request policy_request_for(const struct url *u, struct str method)
+{
+	return (struct policy_request){u->scheme, &u->host, u->port, method, u->path};
+}
+
 struct policy_decision {
 	bool allow;
 	enum reason reason; /* REASON_NONE when allowed */

@@ -23,14 +23,11 @@ static struct str plain_path(const struct target *t)
 static bool allows_get(const struct policy *p, const char *text)
 {
 	struct policy_decision d = {0};
-	struct policy_request q = {.method = STR("GET")};
+	struct policy_request q;
 	struct url u;
 
 	if (url_parse_absolute(str_from_c(text), &u, NULL) == 0) {
-		q.scheme = u.scheme;
-		q.host = &u.host;
-		q.port = u.port;
-		q.path = u.path;
+		q = policy_request_for(&u, STR("GET"));
 		policy_decide(p, &q, &d);
 	}
 	url_clear(&u);

@@ -270,10 +270,7 @@ static int explain_request(const struct config *c, const struct policy *p, const
 		url_clear(&u);
 		return 1;
 	}
-	q.scheme = u.scheme;
-	q.host = &u.host;
-	q.port = u.port;
-	q.path = u.path;
+	q = policy_request_for(&u, q.method);
 	policy_decide(p, &q, &d);
 	if (d.allow)
 		reached = config_check_known(c, d.rule, &u.host, &e) == 0;

@@ -45,10 +45,7 @@ static bool decide(const struct config *c, const struct policy *p, const struct 
 		url_clear(&u);
 		return false;
 	}
-	q.scheme = u.scheme;
-	q.host = &u.host;
-	q.port = u.port;
-	q.path = u.path;
+	q = policy_request_for(&u, q.method);
 	policy_decide(p, &q, &d);
 	*ret_why = d.reason;
 	if (d.allow && config_check_known(c, d.rule, &u.host, &e) < 0) {

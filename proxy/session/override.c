@@ -224,10 +224,7 @@ static int check_destination(struct check *c, struct str value)
 		url_clear(&u);
 		return refuse(c, REASON_AMBIGUOUS_URL, "a field names another target:", value);
 	}
-	as.scheme = u.scheme;
-	as.host = &u.host;
-	as.port = u.port;
-	as.path = u.path;
+	as = policy_request_for(&u, as.method);
 	rc = decide(c, &as, "nothing admits the request as one that ends at", value);
 	url_clear(&u);
 	return rc;

@@ -122,7 +122,7 @@ static int decide(const struct policy *p, const char *text, FILE *out)
 {
 	struct url u;
 	struct err e = ERR_INIT;
-	struct policy_request q = {.method = STR("GET")};
+	struct policy_request q;
 	struct policy_decision d;
 	struct policy_connect m;
 	bool was;
@@ -131,10 +131,7 @@ static int decide(const struct policy *p, const char *text, FILE *out)
 		url_clear(&u);
 		return -1;
 	}
-	q.scheme = u.scheme;
-	q.host = &u.host;
-	q.port = u.port;
-	q.path = u.path;
+	q = policy_request_for(&u, STR("GET"));
 	policy_decide(p, &q, &d);
 	policy_decide_connect(p, &u.host, u.port, &m);
 	was = leaks_pause();
