@@ -170,10 +170,11 @@ class Bench:
         subprocess.run([*flags, "-o", self.h2, HERE / "h2.c", HERE / "events.c", "-lnghttp2", "-lssl", "-lcrypto",
                         "-pthread"], check=True)
         subprocess.run([*flags, "-o", self.build / "bench/decide", HERE / "decide.c",
-                        self.build / "libpolicy.a", self.build / "liblogging.a", "-lyaml", "-lpsl", "-lcrypto",
+                        self.build / "libpolicy.a", self.build / "liblogging.a", "-lyaml", "-lpsl", "-lunistring", "-lcrypto",
                         "-pthread"], check=True)
         libs = subprocess.run(["pkg-config", "--libs", "libevent_core", "libevent_pthreads", "openssl", "yaml-0.1", "libcares",
                                "libnghttp2", "jansson", "libpsl"], check=True, capture_output=True, text=True).stdout.split()
+        libs += ["-lunistring", "-lresolv"]
         subprocess.run([*flags, "-o", self.build / "bench/placeholders", HERE / "placeholders.c",
                         *(self.build / f"lib{n}.a" for n in ("credentials", "http", "net", "policy", "certs", "logging")),
                         *libs, "-pthread"], check=True)
