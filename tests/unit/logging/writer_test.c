@@ -9,6 +9,9 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
+
+#include "logging/opener.h"
 
 static void test_simple(void **state)
 {
@@ -268,6 +271,57 @@ static void test_stdout(void **state)
 	assert_seen_once(0, 2);
 }
 
+static atomic_int opened;
+
+static int open_slowly(void *arg, const char *name, int flags)
+{
+	(void)arg;
+	sleep_ms(30);
+	atomic_fetch_add(&opened, 1);
+	return open(name, flags, 0640);
+}
+
+/* Once the file is open anew, the first lines for it open nothing more: who opens may be busy by
+ * then. */
+static void test_an_awaited_reopen(void **state)
+{
+	static const int lines[] = {0, 1, 1}; /* written before each reopening */
+	struct log_writer *w = new_writer(path, LOG_WAIT_WRITTEN);
+	struct log_port *p = new_port(w);
+	int before, done = 0;
+	unsigned n = 0;
+	char old[192];
+
+	(void)state;
+	opener_set(open_slowly, NULL);
+	for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
+		for (int j = 0; j < lines[i]; j++)
+			add(p, 0, n++, false);
+		log_port_flush(p);
+		if (i == 1) { /* the last time it is the same file */
+			snprintf(old, sizeof(old), "%s.%zu", path, i);
+			rename(path, old);
+		}
+		before = atomic_load(&opened);
+		log_writer_reopen(w);
+		log_writer_await_reopen(w);
+		done = atomic_load(&opened);
+		assert_true(done > before);
+		assert_int_equal(access(path, F_OK), 0);
+		add(p, 0, n++, false);
+		log_port_flush(p);
+		while (log_port_written(p) < n)
+			sleep_ms(1);
+		assert_int_equal(atomic_load(&opened), done);
+	}
+	log_port_free(p);
+	log_writer_free(w, 1000);
+	opener_set(NULL, NULL);
+	read_all();
+	assert_int_equal(lines_read, n);
+	assert_seen_once(0, n);
+}
+
 /* Signals are the main thread's. */
 static void test_signals(void **state)
 {
@@ -404,10 +458,13 @@ static void test_not_at_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_simple),     TEST(test_bad_targets),	   TEST(test_rotation),
-		TEST(test_synced),     TEST(test_no_wait),	   TEST(test_queue_bound),
-		TEST(test_huge_batch), TEST(test_stdout),	   TEST(test_signals),
-		TEST(test_latency),    TEST(test_written_at_once), TEST(test_not_at_once),
+		TEST(test_simple),	TEST(test_bad_targets),
+		TEST(test_rotation),	TEST(test_an_awaited_reopen),
+		TEST(test_synced),	TEST(test_no_wait),
+		TEST(test_queue_bound), TEST(test_huge_batch),
+		TEST(test_stdout),	TEST(test_signals),
+		TEST(test_latency),	TEST(test_written_at_once),
+		TEST(test_not_at_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
