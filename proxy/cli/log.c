@@ -128,18 +128,19 @@ static void print_record(const json_t *o)
  * stands within texts, or it would not have been read. */
 static void print_line(struct str line)
 {
-	size_t n;
-
-	for (; line.n > 0; line = str_skip(line, n)) {
+	while (line.n > 0) {
+		size_t n = utf8_clean(line);
 		uint32_t cp;
 
-		n = utf8_decode(line, &cp);
+		(void)fwrite(line.p, 1, n, stdout);
+		line = str_skip(line, n);
+		if (line.n == 0)
+			break;
+		line = str_skip(line, utf8_decode(line, &cp));
 		if (cp == '\t' || cp == '\r')
 			(void)putchar(' ');
-		else if (utf8_is_hazard(cp))
-			(void)printf("\\u%04x", (unsigned)cp);
 		else
-			(void)fwrite(line.p, 1, n, stdout);
+			(void)printf("\\u%04x", (unsigned)cp);
 	}
 	(void)putchar('\n');
 }
