@@ -198,7 +198,7 @@ static bool is_double(const struct pattern_forms *f, const struct form *form)
 	return false;
 }
 
-/* In which forms each text stands, and what it costs to write them down. */
+/* In which forms each text stands, and all that may be left of it. */
 static void note_form(struct pattern_forms *f, const struct form *form)
 {
 	uint64_t bit = 1ULL << f->n % 64;
@@ -206,8 +206,10 @@ static void note_form(struct pattern_forms *f, const struct form *form)
 	for (size_t i = 0; i < form->row.n + form->slash; i++) {
 		struct text *t = &f->texts.v[f->rows.v[form->row.at + i]];
 
-		if (t->forms & bit)
+		/* That it stands there as another one's rest says nothing of its own. */
+		if (t->noted & bit)
 			continue;
+		t->noted |= bit;
 		t->forms |= bit;
 		for (size_t k = 0; k < t->last_n; k++)
 			f->texts.v[t->others[k]].forms |= bit;

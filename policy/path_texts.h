@@ -16,6 +16,7 @@ struct text {
 	/* plain */
 	uint64_t forms; /* in which it stands, by itself or as another one's rest: their numbers
 			   modulo 64 */
+	uint64_t noted; /* the same, of those in which it stands by itself */
 	uint32_t hash;
 	/* What else a reader may take it for, with a blank for each plus: first what it is without
 	 * what servers cut, then those without `.git`, then, for the last of a path alone, those

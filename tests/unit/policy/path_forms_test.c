@@ -85,6 +85,10 @@ static const char *const path_pieces[] = {
 	".json",
 	".html",
 	"/a+.json;p",
+	"/a%20",
+	"/a%20.json",
+	"/a.json",
+	".git",
 };
 
 static void build(char *out, size_t size, const char *const *pieces, size_t n, unsigned most)
@@ -164,6 +168,33 @@ static void test_like_the_reference(void **state)
 	}
 	print_message("%u compared, %u matches\n", compared, matched);
 	assert_true(matched > compared / 50 && matched < compared);
+}
+
+/* A segment that stands in front of another as what is left of a third: what is left of itself is
+ * looked for all the same. */
+static void test_rest_of_a_rest(void **state)
+{
+	static const struct {
+		const char *deny, *path;
+	} rows[] = {
+		{"/*/secret", "/secret%20.json/secret%20"},
+		{"/**/secret", "/secret%20.json/secret%20"},
+		{"/repos/*/secret", "/repos/secret%20.json/secret%20"},
+		{"/*/a", "/a.json.git/a.json"},
+		{"/*/a", "/a.git.json/a.git"},
+		{"/*/a*b", "/axb..json/axb."},
+		{"/*/a/**", "/a%20.html/a%20/b"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct pattern *p;
+
+		assert_int_equal(pattern_compile(str_from_c(rows[i].deny), &p, NULL), 0);
+		if (!pattern_match_broad(p, str_from_c(rows[i].path)))
+			fail_msg("%s holds not for %s", rows[i].deny, rows[i].path);
+		pattern_free(p);
+	}
 }
 
 static void repeat(struct str *out, char *buf, size_t size, const char *piece, size_t times)
@@ -380,6 +411,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_like_the_reference),
+		cmocka_unit_test(test_rest_of_a_rest),
 		cmocka_unit_test(test_bounds_of_forms),
 		cmocka_unit_test(test_steps),
 		cmocka_unit_test(test_beyond),
