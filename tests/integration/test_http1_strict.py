@@ -110,7 +110,7 @@ BODIES = {
     "size-empty": b"\r\nhello\r\n0\r\n\r\n",
     "size-semicolon": b";a=b\r\nhello\r\n0\r\n\r\n",
     "size-overflow": b"10000000000000005\r\nhello\r\n0\r\n\r\n",
-    "size-overflow-32": b"100000005;" + b"\r\nhello\r\n0\r\n\r\n",
+    "size-overflow-32": b"100000005;a" + b"\r\nhello\r\n0\r\n\r\n",
     "size-long": b"f" * 40 + b"\r\nhello\r\n0\r\n\r\n",
     "size-underscore": b"0_5\r\nhello\r\n0\r\n\r\n",
     "size-letter": b"5g\r\nhello\r\n0\r\n\r\n",

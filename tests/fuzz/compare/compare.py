@@ -235,7 +235,7 @@ EXPLAINED = {
     "llhttp: we accept: they refuse: HPE_INVALID_METHOD: a method that llhttp does not know": "methods are tokens",
     "llhttp: we accept: they refuse: HPE_CLOSED_CONNECTION: behind Proxy-Connection: close": "no field of HTTP; dropped",
     "llhttp: we accept: they refuse: HPE_INVALID_URL: bytes from 0x80 up in the target": "sent on as escapes",
-    "llhttp: we accept: they refuse: HPE_STRICT: a chunk extension out of grammar": "dropped; the line ends all the same",
+    "llhttp: we accept: they refuse: HPE_STRICT: a chunk extension out of grammar": "white space around ; and =; dropped",
     "llhttp: we accept: they refuse: HPE_INVALID_CONTENT_LENGTH: a tab behind the number":
         "white space around a value; sent on without",
     "llhttp: we accept: they stop: : behind a request to upgrade": "not upgraded by us before the origin agrees",
