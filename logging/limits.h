@@ -208,6 +208,10 @@
 #define LIMIT_STATE_OWED	  64 /* ends that could not be told of yet */
 #define LIMIT_STATE_ADDRESSES	  32 /* that its name has had: no request is let there */
 
+/* The admin socket and the metrics: a connection without a whole question keeps its place for so
+ * long where others wait. */
+#define LIMIT_MS_ONESHOT_SILENT 100
+
 /* The admin socket. */
 #define LIMIT_ADMIN_CONNECTIONS	  16
 #define LIMIT_ADMIN_REQUEST_BYTES 8192

@@ -138,9 +138,9 @@ int admin_give(struct admin *a, unsigned uid, unsigned gid, struct err *e)
 	return err_sys(e, errno, "admin: %s cannot be given to its user", a->path);
 }
 
-nfds_t admin_poll(const struct admin *a, struct pollfd *v)
+nfds_t admin_poll(struct admin *a, struct pollfd *v, int *wait_ms)
 {
-	return a ? oneshot_poll(a->server, v) : 0;
+	return a ? oneshot_poll(a->server, v, wait_ms) : 0;
 }
 
 void admin_turn(struct admin *a, const struct pollfd *v, nfds_t n, struct engine *g)

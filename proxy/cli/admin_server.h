@@ -21,8 +21,9 @@ struct admin;
 int admin_open(const struct config *c, struct admin **ret, struct err *e) ATTR_NODISCARD;
 /* The socket was made by root and stile goes on as this user: it is theirs, too. */
 int admin_give(struct admin *a, unsigned uid, unsigned gid, struct err *e) ATTR_NODISCARD;
-/* What to poll for, in v of ADMIN_FDS; how many. a: NULL is accepted, here and below. */
-nfds_t admin_poll(const struct admin *a, struct pollfd *v);
+/* What to poll for, in v of ADMIN_FDS, and for how long at most; how many. a: NULL is accepted,
+ * here and below. */
+nfds_t admin_poll(struct admin *a, struct pollfd *v, int *wait_ms);
 /* Behind the poll of those, and at least every half second: goes as far as can be gone now. */
 void admin_turn(struct admin *a, const struct pollfd *v, nfds_t n, struct engine *g);
 void admin_free(struct admin *a); /* and takes the socket's path away */

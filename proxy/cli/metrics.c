@@ -110,9 +110,9 @@ uint16_t metrics_port(const struct metrics *m)
 	return m->port;
 }
 
-nfds_t metrics_poll(const struct metrics *m, struct pollfd *v)
+nfds_t metrics_poll(struct metrics *m, struct pollfd *v, int *wait_ms)
 {
-	return m ? oneshot_poll(m->server, v) : 0;
+	return m ? oneshot_poll(m->server, v, wait_ms) : 0;
 }
 
 void metrics_turn(struct metrics *m, const struct pollfd *v, nfds_t n, struct engine *g)

@@ -22,7 +22,7 @@ struct metrics;
 int metrics_open(const struct config *c, struct metrics **ret, struct err *e) ATTR_NODISCARD;
 uint16_t metrics_port(const struct metrics *m); /* what port 0 became */
 /* As admin_poll and admin_turn (admin_server.h). m: NULL is accepted, here and below. */
-nfds_t metrics_poll(const struct metrics *m, struct pollfd *v);
+nfds_t metrics_poll(struct metrics *m, struct pollfd *v, int *wait_ms);
 void metrics_turn(struct metrics *m, const struct pollfd *v, nfds_t n, struct engine *g);
 void metrics_free(struct metrics *m);
 

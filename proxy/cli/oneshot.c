@@ -72,23 +72,49 @@ static void drop(const struct oneshot *o, struct client *c)
 	OPENSSL_cleanse(c->in, o->kind->question_bytes);
 }
 
-static struct client *find_free(struct oneshot *o)
+/* From when on another may take the place of c, which has not asked: a question comes at once
+ * behind its connection. */
+static int64_t keeps_until(const struct oneshot *o, const struct client *c)
 {
-	for (size_t i = 0; i < o->kind->clients; i++)
-		if (o->clients[i].fd < 0)
-			return &o->clients[i];
-	return NULL;
+	return c->end_ms - (int64_t)o->kind->life_ms + LIMIT_MS_ONESHOT_SILENT;
+}
+
+/* The place that is free the soonest, and when: 0, it is free now. NULL: each has its answer under
+ * way. */
+static struct client *find_place(struct oneshot *o, int64_t *ret_at_ms)
+{
+	struct client *found = NULL;
+
+	*ret_at_ms = 0;
+	for (size_t i = 0; i < o->kind->clients; i++) {
+		struct client *c = &o->clients[i];
+
+		if (c->fd < 0) {
+			*ret_at_ms = 0;
+			return c;
+		}
+		if (c->answered || (found && keeps_until(o, c) >= *ret_at_ms))
+			continue;
+		found = c;
+		*ret_at_ms = keeps_until(o, c);
+	}
+	return found;
 }
 
 static void accept_some(struct oneshot *o)
 {
 	const struct oneshot_kind *k = o->kind;
-	struct client *c;
 
 	o->paused_ms = now_ms() + (int64_t)k->pause_ms;
-	for (size_t i = 0; i < k->clients && (c = find_free(o)); i++) {
+	for (size_t i = 0; i < k->clients; i++) {
+		int64_t free_ms;
+		struct client *c = find_place(o, &free_ms);
 		unsigned uid = 0;
-		int fd = accept4(o->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		int fd;
+
+		if (!c || now_ms() < free_ms)
+			return;
+		fd = accept4(o->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd < 0) {
 			if (errno != EAGAIN)
@@ -99,6 +125,8 @@ static void accept_some(struct oneshot *o)
 			close(fd);
 			continue;
 		}
+		if (c->fd >= 0)
+			drop(o, c);
 		c->fd = fd;
 		c->uid = uid;
 		c->end_ms = now_ms() + (int64_t)k->life_ms;
@@ -156,20 +184,24 @@ static void read_in(const struct oneshot *o, struct client *c, void *arg)
 
 /* ---- the loop's side ---- */
 
-nfds_t oneshot_poll(const struct oneshot *o, struct pollfd *v)
+nfds_t oneshot_poll(struct oneshot *o, struct pollfd *v, int *wait_ms)
 {
 	nfds_t n = 0;
-	bool room = false;
+	int64_t free_ms, now = now_ms();
+	const struct client *place = o ? find_place(o, &free_ms) : NULL;
 
 	for (size_t i = 0; o && i < o->kind->clients; i++) {
 		const struct client *c = &o->clients[i];
 
-		room |= c->fd < 0;
 		if (c->fd >= 0)
 			v[n++] = (struct pollfd){.fd = c->fd,
 						 .events = c->answered ? POLLOUT : POLLIN};
 	}
-	if (room && now_ms() >= o->paused_ms)
+	if (!place)
+		return n;
+	if (free_ms > now && free_ms - now < *wait_ms)
+		*wait_ms = (int)(free_ms - now);
+	if (now >= free_ms && now >= o->paused_ms)
 		v[n++] = (struct pollfd){.fd = o->fd, .events = POLLIN};
 	return n;
 }

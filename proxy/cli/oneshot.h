@@ -15,7 +15,9 @@
 #include "logging/strbuf.h"
 
 struct oneshot_kind {
-	size_t clients;	       /* who comes beyond them waits in the kernel's queue */
+	/* Who comes beyond them waits in the kernel's queue until one is done, or has asked nothing
+	 * for LIMIT_MS_ONESHOT_SILENT: it is hung up on, the oldest first. */
+	size_t clients;
 	size_t question_bytes; /* a longer one is hung up on */
 	size_t answer_bytes;
 	uint64_t life_ms; /* of a connection */
@@ -35,8 +37,9 @@ struct oneshot;
  * borrowed for good. */
 int oneshot_new(int fd, const struct oneshot_kind *kind, struct oneshot **ret,
 		struct err *e) ATTR_NODISCARD;
-/* What to poll for, in v of kind->clients + 1; how many. o: NULL is accepted, here and below. */
-nfds_t oneshot_poll(const struct oneshot *o, struct pollfd *v);
+/* What to poll for, in v of kind->clients + 1; how many. *wait_ms, how long the poll may take, is
+ * lowered where that is too long. o: NULL is accepted, here and below. */
+nfds_t oneshot_poll(struct oneshot *o, struct pollfd *v, int *wait_ms);
 /* Behind the poll of those, and at least every half second: goes as far as can be gone now. */
 void oneshot_turn(struct oneshot *o, const struct pollfd *v, nfds_t n, void *arg);
 void oneshot_free(struct oneshot *o);

@@ -251,9 +251,10 @@ static int serve_loop(struct serve *s)
 	struct pollfd p[1 + ADMIN_FDS + METRICS_FDS] = {{.fd = s->signals, .events = POLLIN}};
 
 	for (;;) {
-		nfds_t admin_n = admin_poll(s->admin, p + 1);
-		nfds_t metrics_n = metrics_poll(s->metrics, p + 1 + admin_n);
-		int n = poll_calmly(p, 1 + admin_n + metrics_n, TICK_MS);
+		int wait_ms = TICK_MS;
+		nfds_t admin_n = admin_poll(s->admin, p + 1, &wait_ms);
+		nfds_t metrics_n = metrics_poll(s->metrics, p + 1 + admin_n, &wait_ms);
+		int n = poll_calmly(p, 1 + admin_n + metrics_n, wait_ms);
 
 		if (n > 0 && p[0].revents && on_signal(s))
 			return 0;

@@ -126,10 +126,10 @@ def test_what_else_is_asked(counted, request_bytes, status):
 
 def test_who_says_nothing_is_in_nobody_s_way_for_long(counted):
     s = counted()
-    idle = [socket.create_connection(("127.0.0.1", s.metrics), TIMEOUT) for _ in range(12)]
+    idle = [socket.create_connection(("127.0.0.1", s.metrics), TIMEOUT) for _ in range(100)]
     begun = time.monotonic()
     assert read(s)["healthy",] == 1, "behind those that were dropped"
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 20, "13 times LIMIT_MS_ONESHOT_SILENT; LIMIT_MS_METRICS were 60 s"
     # And what the proxy is for did not wait for them.
     assert s.get("/ok/a").status == 200
     for c in idle:
