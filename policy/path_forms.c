@@ -13,17 +13,17 @@
 #include "policy/path_texts.h"
 #include "policy/reading.h"
 
-/* The forms of one text differ in five yes-or-no questions (enum form_bit), which are seldom all
+/* The forms of one text differ in six yes-or-no questions (enum form_bit), which are seldom all
  * worth asking. */
 #define FORMS_MAX  (LIMIT_PATH_DECODES * 64)
-#define FORMS_BITS 32
+#define FORMS_BITS 64
 
 enum form_bit {
-	FORM_SPLIT = 1,	   /* encoded slashes and backslashes are slashes */
-	FORM_COLLAPSE = 2, /* no empty segments, no slash at the end */
-	FORM_RESOLVE = 4,  /* dot segments are followed */
-	FORM_CUT = 8,	   /* the path ends at a decoded '?', '#' or NUL */
-	FORM_GLUED = 16, /* `a../` is `a/../`, as where a server puts a folder in the place of /a */
+	FORM_CUTS = CUTS_ALL, /* encoded slashes and backslashes, or one of them, are slashes */
+	FORM_COLLAPSE = 4,    /* no empty segments, no slash at the end */
+	FORM_RESOLVE = 8,     /* dot segments are followed */
+	FORM_CUT = 16,	      /* the path ends at a decoded '?', '#' or NUL */
+	FORM_GLUED = 32, /* `a../` is `a/../`, as where a server puts a folder in the place of /a */
 };
 
 /* A row of numbers. */
@@ -103,14 +103,14 @@ static bool is_spent(struct pattern_forms *f)
 
 /* ---- the path as it is ---- */
 
-static size_t next_separator(struct str s, size_t at, bool split)
+static size_t next_separator(struct str s, size_t at, unsigned cuts)
 {
-	while (at < s.n && !path_is_separator(s.p[at], split))
+	while (at < s.n && !path_is_separator(s.p[at], cuts))
 		at++;
 	return at;
 }
 
-static int add_segments(struct pattern_forms *f, struct str s, bool split, bool raw,
+static int add_segments(struct pattern_forms *f, struct str s, unsigned cuts, bool raw,
 			struct row *ret)
 {
 	size_t end;
@@ -120,7 +120,7 @@ static int add_segments(struct pattern_forms *f, struct str s, bool split, bool 
 		struct str seg;
 		uint16_t id;
 
-		end = next_separator(s, start, split);
+		end = next_separator(s, start, cuts);
 		seg = str_from(s.p + start, end - start);
 		id = raw ? texts_add(&f->texts, seg) : texts_add_read(&f->texts, seg);
 		if (id == TEXT_NONE || is_spent(f) || (!raw && ret->n == LIMIT_PATH_SEGMENTS) ||
@@ -136,50 +136,56 @@ static int add_segments(struct pattern_forms *f, struct str s, bool split, bool 
 
 /* ---- the forms ---- */
 
-/* One text: its segments in one or both ways to cut it, and where a reader ends it. */
+/* One text: its segments in each way to cut it, and where a reader ends it. */
 struct reading {
 	struct str text;
-	struct row rows[2];
-	uint16_t cut[2]; /* the segment in which it ends, up to there */
-	size_t cut_n[2]; /* the segments before it */
-	unsigned bits;	 /* of the questions that could change something */
+	struct row rows[CUTS_ALL + 1];
+	uint16_t cut[CUTS_ALL + 1]; /* the segment in which it ends, up to there */
+	size_t cut_n[CUTS_ALL + 1]; /* the segments before it */
+	unsigned bits;		    /* of the questions that could change something */
 };
 
-static int cut_reading(struct pattern_forms *f, struct reading *r, bool split, size_t end)
+static int cut_reading(struct pattern_forms *f, struct reading *r, unsigned cuts, size_t end)
 {
 	size_t start = end;
 
-	while (start > 1 && !path_is_separator(r->text.p[start - 1], split))
+	while (start > 1 && !path_is_separator(r->text.p[start - 1], cuts))
 		start--;
-	r->cut_n[split] = 0;
+	r->cut_n[cuts] = 0;
 	for (size_t i = 1; i < start; i++)
-		r->cut_n[split] += path_is_separator(r->text.p[i], split);
-	r->cut[split] = texts_add_read(&f->texts, str_from(r->text.p + start, end - start));
-	return r->cut[split] == TEXT_NONE ? -1 : 0;
+		r->cut_n[cuts] += path_is_separator(r->text.p[i], cuts);
+	r->cut[cuts] = texts_add_read(&f->texts, str_from(r->text.p + start, end - start));
+	return r->cut[cuts] == TEXT_NONE ? -1 : 0;
 }
 
 static int make_reading(struct pattern_forms *f, struct reading *r)
 {
 	struct str s = r->text;
+	struct row finest;
 	size_t end = s.n;
 
 	r->bits = 0;
 	for (size_t i = s.n; i > 0; i--) {
 		char c = s.p[i - 1];
 
-		if (c == KEPT_SLASH || c == '\\')
-			r->bits |= FORM_SPLIT;
+		if (c == KEPT_SLASH)
+			r->bits |= CUT_ENCODED;
+		if (c == '\\')
+			r->bits |= CUT_BACKSLASH;
 		if (c == '?' || c == '#' || c == '\0') {
 			r->bits |= FORM_CUT | FORM_COLLAPSE | FORM_RESOLVE;
 			end = i - 1;
 		}
 	}
-	for (unsigned split = 0; split <= (r->bits & FORM_SPLIT); split++)
-		if (add_segments(f, s, split, false, &r->rows[split]) < 0 ||
-		    (end < s.n && cut_reading(f, r, split, end) < 0))
+	for (unsigned cuts = 0; cuts <= FORM_CUTS; cuts++)
+		if ((cuts & ~r->bits) == 0 &&
+		    (add_segments(f, s, cuts, false, &r->rows[cuts]) < 0 ||
+		     (end < s.n && cut_reading(f, r, cuts, end) < 0)))
 			return -1;
-	for (size_t i = 0; i < r->rows[r->bits & FORM_SPLIT].n; i++) {
-		const struct text *t = &f->texts.v[f->rows.v[r->rows[r->bits & FORM_SPLIT].at + i]];
+	/* A segment that is dots or nothing to who cuts less begins with one for who cuts all. */
+	finest = r->rows[r->bits & FORM_CUTS];
+	for (size_t i = 0; i < finest.n; i++) {
+		const struct text *t = &f->texts.v[f->rows.v[finest.at + i]];
 
 		r->bits |= (t->hollow ? FORM_COLLAPSE : 0U) | (t->dots ? FORM_RESOLVE : 0U) |
 			   (t->glued ? FORM_GLUED : 0U);
@@ -222,20 +228,20 @@ static void note_form(struct pattern_forms *f, const struct form *form)
 static int make_form(struct pattern_forms *f, const struct reading *r, unsigned bits,
 		     uint16_t empty)
 {
-	unsigned split = bits & FORM_SPLIT;
+	unsigned cuts = bits & FORM_CUTS;
 	bool cut = bits & FORM_CUT, slash = false;
 	struct form form = {.row.at = f->rows_n};
 	const uint16_t *from;
 	uint16_t *out;
-	size_t n = 0, count = cut ? r->cut_n[split] + 1 : r->rows[split].n;
+	size_t n = 0, count = cut ? r->cut_n[cuts] + 1 : r->rows[cuts].n;
 
 	if (f->bytes + r->text.n + 2 > LIMIT_PATH_FORMS_BYTES || f->made++ == FORMS_MAX ||
 	    reserve(&f->rows, f->rows_n + count + 2) < 0)
 		return -1;
-	from = f->rows.v + r->rows[split].at;
+	from = f->rows.v + r->rows[cuts].at;
 	out = f->rows.v + f->rows_n;
 	for (size_t i = 0; i < count; i++) {
-		uint16_t id = cut && i + 1 == count ? r->cut[split] : from[i];
+		uint16_t id = cut && i + 1 == count ? r->cut[cuts] : from[i];
 		const struct text *t = &f->texts.v[id];
 		unsigned dots = bits & FORM_RESOLVE ? t->dots : 0;
 
@@ -283,12 +289,38 @@ static int forms_of_text(struct pattern_forms *f, struct str s)
 	return 0;
 }
 
+/* Do parameters hold what may be a slash? Others go with their segment's other forms. */
+static bool has_cut_params(struct str s)
+{
+	bool is_param = false;
+
+	for (size_t i = 0; i < s.n; i++) {
+		is_param = s.p[i] != '/' && (is_param || s.p[i] == ';');
+		if (is_param && path_is_separator(s.p[i], CUTS_ALL))
+			return true;
+	}
+	return false;
+}
+
+static int forms_of_params(struct pattern_forms *f, struct str s)
+{
+	char *without;
+
+	if (forms_of_text(f, s) < 0)
+		return -1;
+	if (!has_cut_params(s))
+		return 0;
+	without = texts_keep(&f->texts, malloc(s.n));
+	return without ? forms_of_text(f, str_from(without, reading_without_params(s, without)))
+		       : -1;
+}
+
 static int forms_of_session(struct pattern_forms *f, struct str s)
 {
 	char *without;
 	size_t n;
 
-	if (forms_of_text(f, s) < 0)
+	if (forms_of_params(f, s) < 0)
 		return -1;
 	if (!memmem(s.p, s.n, "/(", 2))
 		return 0;
@@ -296,11 +328,10 @@ static int forms_of_session(struct pattern_forms *f, struct str s)
 	if (!without)
 		return -1;
 	n = reading_without_sessions(s, without);
-	return n < s.n ? forms_of_text(f, str_from(without, n)) : 0;
+	return n < s.n ? forms_of_params(f, str_from(without, n)) : 0;
 }
 
-/* What readers make of the whole text comes before the questions. */
-static int forms_of_round(struct pattern_forms *f, struct str s)
+static int forms_of_letters(struct pattern_forms *f, struct str s)
 {
 	bool broken = false;
 
@@ -315,6 +346,30 @@ static int forms_of_round(struct pattern_forms *f, struct str s)
 			return -1;
 	}
 	return 0;
+}
+
+static int forms_of_like(struct pattern_forms *f, struct str s, char like)
+{
+	char *text = texts_keep(&f->texts, malloc(s.n));
+
+	if (!text)
+		return -1;
+	memcpy(text, s.p, s.n);
+	path_replace(text, s.n, LIKE_SLASH, like);
+	return forms_of_letters(f, str_from(text, s.n));
+}
+
+/* What readers make of the whole text comes before the questions. What looks like a slash is one
+ * or, beside what is, a character like others. */
+static int forms_of_round(struct pattern_forms *f, struct str s)
+{
+	if (!memchr(s.p, LIKE_SLASH, s.n))
+		return forms_of_letters(f, s);
+	if (forms_of_like(f, s, KEPT_SLASH) < 0)
+		return -1;
+	if (!memchr(s.p, KEPT_SLASH, s.n) && !memchr(s.p, '\\', s.n))
+		return 0;
+	return forms_of_like(f, s, OTHER_CONTROL);
 }
 
 /* Every round of decoding gives forms of its own. The path before the first one does so only when
@@ -367,7 +422,7 @@ struct pattern_forms *pattern_forms_new(struct str path)
 	f->path = path;
 	f->raw = (struct row){0, 0};
 	f->raw_made =
-		path.n == 0 || path.p[0] != '/' || add_segments(f, path, false, true, &f->raw) == 0;
+		path.n == 0 || path.p[0] != '/' || add_segments(f, path, 0, true, &f->raw) == 0;
 	return f;
 }
 

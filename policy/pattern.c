@@ -205,6 +205,7 @@ static int compile_broad(struct pattern *p, struct err *e)
 	for (int round = 0; path_has_escape(folded, n); round++)
 		if (round == LIMIT_PATH_DECODES || !path_decode_once(folded, &n))
 			return err_set(e, "the path is percent-encoded in too many layers");
+	path_replace(folded, n, LIKE_SLASH, KEPT_SLASH);
 	if (reading_needs_fold(str_from(folded, n))) {
 		if (reading_fold(str_from(folded, n), false, &p->split.text, &n, &broken) < 0)
 			return err_set(e, "out of memory");
@@ -221,7 +222,7 @@ static int compile_broad(struct pattern *p, struct err *e)
 			return -1;
 	}
 	for (size_t i = 0; i < n; i++)
-		if (path_is_separator(folded[i], true))
+		if (path_is_separator(folded[i], CUTS_ALL))
 			folded[i] = '/';
 	return list_cut(&p->split, n, WILD, true, e);
 }

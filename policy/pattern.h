@@ -27,11 +27,12 @@ struct str pattern_str(const struct pattern *p);
 bool pattern_match(const struct pattern *p, struct str path);
 /* Deny: every form that an upstream might take the path for: as it is; percent-decoded (once and
  * repeatedly, until nothing changes or a bound is met: then it matches); slashes collapsed;
- * `;params` cut from each segment; backslashes as slashes; dot segments resolved; trailing slash
- * and trailing dots or blanks dropped; case, accents and compatibility folded on both sides; a plus
- * as a blank; a host in front of the path, a session of ASP.NET within it, `a../` as `a/../`; the
- * format in which a thing is wanted (`.json`), a page without its ending, a folder's page as the
- * folder; and these together. */
+ * `;params` cut from each segment, also before what is encoded in them is a slash; backslashes,
+ * encoded slashes and what looks like one as slashes or not, each kind by itself; dot segments
+ * resolved; trailing slash and trailing dots or blanks dropped; case, accents and compatibility
+ * folded on both sides; a plus as a blank; a host in front of the path, a session of ASP.NET within
+ * it, `a../` as `a/../`; the format in which a thing is wanted (`.json`), a page without its
+ * ending, a folder's page as the folder; and these together. */
 bool pattern_match_broad(const struct pattern *p, struct str path);
 
 /* The same for many rules and one path, which is read once. `path` is borrowed and must live as

@@ -8,10 +8,11 @@
 #include "policy/pattern.h"
 
 /* Bytes that stand for what no decoded byte must be mistaken for. Decoded control characters become
- * OTHER_CONTROL on both sides, so these three are free. */
+ * OTHER_CONTROL on both sides, so these four are free. */
 #define WILD	      '\x01' /* a `*` of the pattern, not a decoded %2A */
 #define OTHER_CONTROL '\x02'
 #define KEPT_SLASH    '\x03' /* a decoded %2F that is still one character of its segment */
+#define LIKE_SLASH    '\x04' /* a character that some readers take for a slash */
 
 struct segment {
 	struct str text; /* borrowed from the list's text; broad: a blank for a plus */
@@ -56,9 +57,21 @@ bool segment_glob(const struct segment *seg, struct str s, bool broad, size_t *s
 struct str segment_trim(struct str s, bool dots);
 struct str segment_cut_params(struct str s);
 
-static inline bool path_is_separator(char c, bool split)
+/* What else than a slash ends a segment. Which servers hold with either is another one each time.
+ */
+enum path_cut { CUT_ENCODED = 1, CUT_BACKSLASH = 2, CUTS_ALL = 3 };
+
+static inline bool path_is_separator(char c, unsigned cuts)
 {
-	return c == '/' || (split && (c == KEPT_SLASH || c == '\\'));
+	return c == '/' || (c == KEPT_SLASH && cuts & CUT_ENCODED) ||
+	       (c == '\\' && cuts & CUT_BACKSLASH);
+}
+
+static inline void path_replace(char *p, size_t n, char from, char to)
+{
+	for (size_t i = 0; i < n; i++)
+		if (p[i] == from)
+			p[i] = to;
 }
 
 bool path_has_escape(const char *p, size_t n);

@@ -71,6 +71,19 @@ size_t reading_without_sessions(struct str path, char *to)
 	return n;
 }
 
+size_t reading_without_params(struct str path, char *to)
+{
+	bool is_param = false;
+	size_t n = 0;
+
+	for (size_t i = 0; i < path.n; i++) {
+		is_param = path.p[i] != '/' && (is_param || path.p[i] == ';');
+		if (!is_param)
+			to[n++] = path.p[i];
+	}
+	return n;
+}
+
 bool reading_needs_fold(struct str s)
 {
 	for (size_t i = 0; i < s.n; i++)

@@ -22,6 +22,11 @@ bool reading_behind_authority(struct str path, const char *separators, const cha
  * when it holds none. */
 size_t reading_without_sessions(struct str path, char *to);
 
+/* Without the parameters of each segment: what stands from a ';' to the next '/' itself, whatever
+ * is decoded to one. So read servers of Java, which cut them off first. As
+ * reading_without_sessions. */
+size_t reading_without_params(struct str path, char *to);
+
 /* Case and compatibility folded (NFKD), accents dropped; ASCII is left as it is but for its case. A
  * byte that is no UTF-8 is a letter of Latin-1 or, for `drop`, nothing, as decoders have it that
  * ignore errors. *ret_broken: there was one. 0 and memory of the caller's, or -1: no memory. */

@@ -86,6 +86,12 @@ static const char *const path_pieces[] = {
 	".html",
 	"/a+.json;p",
 	"/a%20",
+	"/a;%2Fx",
+	"%2Fa;%255C",
+	"%255Cb",
+	"%E2%81%84",
+	"%E2%84%80",
+	";p%EF%BC%8Fx",
 	"/a%20.json",
 	"/a.json",
 	".git",
@@ -193,6 +199,47 @@ static void test_rest_of_a_rest(void **state)
 		assert_int_equal(pattern_compile(str_from_c(rows[i].deny), &p, NULL), 0);
 		if (!pattern_match_broad(p, str_from_c(rows[i].path)))
 			fail_msg("%s holds not for %s", rows[i].deny, rows[i].path);
+		pattern_free(p);
+	}
+}
+
+/* Slashes of several kinds in one path, of which a server holds with one and not with another. */
+static void test_kinds_of_slashes(void **state)
+{
+	static const struct {
+		const char *pattern, *path;
+		bool is_denied;
+	} rows[] = {
+		/* parameters are cut off up to the next slash, before what is encoded is one */
+		{"/files/secret", "/files%2Fsecret;%2Fx", true},
+		{"/files/secret/**", "/files%2Fsecret;a%2Fb/x", true},
+		{"/files/secret", "/files%2Fsecret;%255Cx", true},
+		{"/files/secret", "/files/secret;a%2Fb", true},
+		{"/files/secret", "/(S(x))/files%2Fsecret;%2Fx", true},
+		{"/files/secret", "/files%2Fopen;%2Fx", false},
+		{"/files/secret", "/files%2Fsecrets;%2Fx", false},
+		/* a backslash is one, or a letter of a name */
+		{"/files/*", "/files%2Fx%255Cy", true},
+		{"/files/*", "/files%255Cx%2Fy", true},
+		{"/files/*/a", "/files%2Fx%255Cy%2Fa", true},
+		{"/files/*", "/files%2Fx%255Cy%2Fz", false},
+		/* and so is what looks like one */
+		{"/files/*", "/files%2Fx%EF%BC%8Fy", true},
+		{"/files/*", "/files%2Fx%E2%81%84y", true},
+		{"/files/*", "/files%2F%E2%84%80", true},
+		{"/files/x/y", "/files%2Fx%E2%81%84y", true},
+		{"/files/*", "/files%2Fx%E2%81%84y%2Fz", false},
+		{"/@s%2F*", "/@s%E2%81%84x", true},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct pattern *p;
+
+		assert_int_equal(pattern_compile(str_from_c(rows[i].pattern), &p, NULL), 0);
+		if (pattern_match_broad(p, str_from_c(rows[i].path)) != rows[i].is_denied)
+			fail_msg("%s, %s: not %d", rows[i].pattern, rows[i].path,
+				 rows[i].is_denied);
 		pattern_free(p);
 	}
 }
@@ -412,6 +459,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_like_the_reference),
 		cmocka_unit_test(test_rest_of_a_rest),
+		cmocka_unit_test(test_kinds_of_slashes),
 		cmocka_unit_test(test_bounds_of_forms),
 		cmocka_unit_test(test_steps),
 		cmocka_unit_test(test_beyond),

@@ -16,16 +16,17 @@
 #include "policy/reading.h"
 #include "policy/url.h"
 
-/* The forms of one round of decoding differ in five yes-or-no questions (enum form_bit), which are
- * seldom all worth asking. */
+/* The forms of one text differ in six yes-or-no questions (enum form_bit), which are seldom all
+ * worth asking. */
 #define PLAIN_FORMS_MAX (LIMIT_PATH_DECODES * 64)
-#define FORMS_BITS	32
+#define FORMS_BITS	64
 
 /* Bytes that stand for what no decoded byte must be mistaken for. Decoded control characters become
- * OTHER_CONTROL on both sides, so these three are free. */
+ * OTHER_CONTROL on both sides, so these four are free. */
 #define WILD	      '\x01' /* a `*` of the pattern, not a decoded %2A */
 #define OTHER_CONTROL '\x02'
 #define KEPT_SLASH    '\x03' /* a decoded %2F that is still one character of its segment */
+#define LIKE_SLASH    '\x04' /* a character that some readers take for a slash */
 
 struct segment {
 	struct str text; /* borrowed from the list's text */
@@ -54,11 +55,12 @@ struct plain_pattern {
 };
 
 enum form_bit {
-	FORM_SPLIT = 1,	   /* encoded slashes and backslashes are slashes */
-	FORM_COLLAPSE = 2, /* no empty segments, no slash at the end */
-	FORM_RESOLVE = 4,  /* dot segments are followed */
-	FORM_CUT = 8,	   /* the path ends at a decoded '?', '#' or NUL */
-	FORM_GLUED = 16, /* `a../` is `a/../`, as where a server puts a folder in the place of /a */
+	FORM_ENCODED = 1,   /* encoded slashes are slashes */
+	FORM_BACKSLASH = 2, /* and so are backslashes */
+	FORM_COLLAPSE = 4,  /* no empty segments, no slash at the end */
+	FORM_RESOLVE = 8,   /* dot segments are followed */
+	FORM_CUT = 16,	    /* the path ends at a decoded '?', '#' or NUL */
+	FORM_GLUED = 32, /* `a../` is `a/../`, as where a server puts a folder in the place of /a */
 };
 
 struct form {
@@ -272,7 +274,7 @@ static size_t fold_tail(char *p, size_t n)
 		return n;
 	n -= size;
 	for (int i = 0; i < chars; i++)
-		p[n++] = out[i] == '/' ? KEPT_SLASH : out[i];
+		p[n++] = out[i] == '/' ? LIKE_SLASH : out[i];
 	return n;
 }
 
@@ -330,9 +332,22 @@ static void fold(char *to, struct str from)
 
 /* ---- the forms of a path ---- */
 
-static bool is_separator(char c, bool split)
+static bool is_separator(char c, unsigned bits)
 {
-	return c == '/' || (split && (c == KEPT_SLASH || c == '\\'));
+	return c == '/' || (c == KEPT_SLASH && bits & FORM_ENCODED) ||
+	       (c == '\\' && bits & FORM_BACKSLASH);
+}
+
+static bool may_be_separator(char c)
+{
+	return is_separator(c, FORM_ENCODED | FORM_BACKSLASH);
+}
+
+static void replace(char *p, size_t n, char from, char to)
+{
+	for (size_t i = 0; i < n; i++)
+		if (p[i] == from)
+			p[i] = to;
 }
 
 /* 1 for a `.` segment, 2 for a `..`, also with parameters or blanks behind; else 0. */
@@ -357,9 +372,9 @@ static bool is_hollow(struct str s)
 	return trim_tail(cut_params(s), true).n == 0 && dot_segment(s) != 2;
 }
 
-static size_t next_separator(struct str s, size_t at, bool split)
+static size_t next_separator(struct str s, size_t at, unsigned bits)
 {
-	while (at < s.n && !is_separator(s.p[at], split))
+	while (at < s.n && !is_separator(s.p[at], bits))
 		at++;
 	return at;
 }
@@ -373,13 +388,16 @@ static unsigned form_bits(struct str s)
 		char c = s.p[i];
 		struct str seg;
 
-		if (c == KEPT_SLASH || c == '\\')
-			bits |= FORM_SPLIT;
+		if (c == KEPT_SLASH)
+			bits |= FORM_ENCODED;
+		if (c == '\\')
+			bits |= FORM_BACKSLASH;
 		if (c == '?' || c == '#' || c == '\0')
 			bits |= FORM_CUT | FORM_COLLAPSE | FORM_RESOLVE;
-		if (!is_separator(c, true))
+		if (!may_be_separator(c))
 			continue;
-		seg = str_from(s.p + i + 1, next_separator(s, i + 1, true) - i - 1);
+		seg = str_from(s.p + i + 1,
+			       next_separator(s, i + 1, FORM_ENCODED | FORM_BACKSLASH) - i - 1);
 		if (is_hollow(seg))
 			bits |= FORM_COLLAPSE;
 		if (dot_segment(seg))
@@ -424,7 +442,7 @@ static struct str cut_tail(struct str s)
 /* Writes one form of s, which starts with '/'. */
 static void form_add(struct plain_forms *f, struct str s, unsigned bits)
 {
-	bool split = bits & FORM_SPLIT, slash = false;
+	bool slash = false;
 	char *out;
 	size_t n = 0, end, segments = 0;
 
@@ -443,7 +461,7 @@ static void form_add(struct plain_forms *f, struct str s, unsigned bits)
 			f->beyond = true;
 			return;
 		}
-		end = next_separator(s, start, split);
+		end = next_separator(s, start, bits);
 		seg = str_from(s.p + start, end - start);
 		dots = bits & FORM_RESOLVE ? dot_segment(seg) : 0;
 		hollow = bits & FORM_COLLAPSE && is_hollow(seg);
@@ -486,24 +504,42 @@ static void forms_of_text(struct plain_forms *f, struct str s)
 		forms_of_text(f, later);
 }
 
+static void forms_of_params(struct plain_forms *f, struct str s)
+{
+	char *without = malloc(s.n);
+	bool is_param = false, has_slash = false;
+	size_t n = 0;
+
+	forms_of_text(f, s);
+	f->beyond |= !without;
+	for (size_t i = 0; i < s.n && without; i++) {
+		is_param = s.p[i] != '/' && (is_param || s.p[i] == ';');
+		has_slash |= is_param && may_be_separator(s.p[i]);
+		if (!is_param)
+			without[n++] = s.p[i];
+	}
+	if (has_slash && !f->beyond)
+		forms_of_text(f, str_from(without, n));
+	free(without);
+}
+
 static void forms_of_session(struct plain_forms *f, struct str s)
 {
 	char *without;
 	size_t n;
 
-	forms_of_text(f, s);
+	forms_of_params(f, s);
 	if (f->beyond || !memmem(s.p, s.n, "/(", 2))
 		return;
 	without = malloc(s.n + 1);
 	n = without ? reading_without_sessions(s, without) : 0;
 	f->beyond |= !without;
 	if (without && n < s.n)
-		forms_of_text(f, str_from(without, n));
+		forms_of_params(f, str_from(without, n));
 	free(without);
 }
 
-/* What readers make of the whole text comes before the questions. */
-static void forms_of_round(struct plain_forms *f, struct str s)
+static void forms_of_letters(struct plain_forms *f, struct str s)
 {
 	bool broken = false;
 
@@ -522,6 +558,31 @@ static void forms_of_round(struct plain_forms *f, struct str s)
 		forms_of_session(f, str_from(folded, n));
 		free(folded);
 	}
+}
+
+static void forms_of_like(struct plain_forms *f, struct str s, char like)
+{
+	char *text = f->beyond ? NULL : malloc(s.n);
+
+	f->beyond |= !text;
+	if (!text)
+		return;
+	memcpy(text, s.p, s.n);
+	replace(text, s.n, LIKE_SLASH, like);
+	forms_of_letters(f, str_from(text, s.n));
+	free(text);
+}
+
+/* What readers make of the whole text comes before the questions. */
+static void forms_of_round(struct plain_forms *f, struct str s)
+{
+	if (!memchr(s.p, LIKE_SLASH, s.n)) {
+		forms_of_letters(f, s);
+		return;
+	}
+	forms_of_like(f, s, KEPT_SLASH);
+	if (memchr(s.p, KEPT_SLASH, s.n) || memchr(s.p, '\\', s.n))
+		forms_of_like(f, s, OTHER_CONTROL);
 }
 
 /* Every round of decoding gives forms of its own. The path before the first one does so only when
@@ -673,6 +734,7 @@ static int compile_broad(struct plain_pattern *p, struct err *e)
 	for (int round = 0; has_escape(folded, n); round++)
 		if (round == LIMIT_PATH_DECODES || !decode_once(folded, &n))
 			return err_set(e, "the path is percent-encoded in too many layers");
+	replace(folded, n, LIKE_SLASH, KEPT_SLASH);
 	if (reading_needs_fold(str_from(folded, n))) {
 		if (reading_fold(str_from(folded, n), false, &p->split.text, &n, &broken) < 0)
 			return err_set(e, "out of memory");
@@ -689,7 +751,7 @@ static int compile_broad(struct plain_pattern *p, struct err *e)
 			return -1;
 	}
 	for (size_t i = 0; i < n; i++)
-		if (is_separator(folded[i], true))
+		if (may_be_separator(folded[i]))
 			folded[i] = '/';
 	return list_cut(&p->split, n, WILD, true, e);
 }
