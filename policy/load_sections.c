@@ -145,7 +145,7 @@ static void read_hosts(struct loader *l, const struct yaml_node *node)
 		if (l->c->hosts_n > before)
 			named[n++] = (struct named){&l->c->hosts[before].name, node->v[2 * i]};
 	}
-	if (n > 0) {
+	if (l->c->hosts && n > 0) {
 		check_hosts(l, named, n);
 		qsort(l->c->hosts, n, sizeof(*l->c->hosts), config_cmp_hosts);
 	}

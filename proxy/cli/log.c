@@ -151,7 +151,7 @@ static bool one_line(const struct filter *f, struct str line)
 	json_error_t why;
 	json_t *o = json_loadb(line.p, line.n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
 	/* A NUL is nothing that we write, and jansson reads over it. */
-	bool ok = json_is_object(o) && !memchr(line.p, '\0', line.n);
+	bool ok = line.p && json_is_object(o) && !memchr(line.p, '\0', line.n);
 
 	if (ok && passes(f, o)) {
 		if (f->json)
