@@ -200,18 +200,37 @@ static int add_others(struct texts *t, uint16_t id)
 	return 0;
 }
 
+/* Most hold nothing of which a reader could make something else. */
+static bool is_what_it_is(struct str s)
+{
+	for (size_t i = 0; i < s.n; i++)
+		switch (s.p[i]) {
+		case ' ':
+		case '+':
+		case '.':
+		case ':':
+		case ';': return false;
+		default: break;
+		}
+	return s.n > 0;
+}
+
 static int read_text(struct texts *t, uint16_t id)
 {
 	struct text *text = &t->v[id];
-	struct str cut = segment_cut_params(text->s), trimmed = segment_trim(cut, true);
+	struct str cut, trimmed;
 
 	t->steps += TEXT_OTHERS;
+	text->read = true;
+	if (is_what_it_is(text->s))
+		return 0;
+	cut = segment_cut_params(text->s);
+	trimmed = segment_trim(cut, true);
 	text->dots = dot_segment(cut);
 	text->glued = is_glued(cut);
 	text->hollow = trimmed.n == 0 && text->dots != 2;
 	text->index = reading_is_index(cut);
 	text->index_trimmed = reading_is_index(trimmed);
-	text->read = true;
 	return add_others(t, id);
 }
 
