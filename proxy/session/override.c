@@ -194,17 +194,19 @@ static int check_prefix(struct check *c, struct str value)
 {
 	struct str path = c->url->path;
 	const char *found;
-	size_t size;
+	size_t size, end;
 
 	while (value.n > 0 && value.p[value.n - 1] == '/')
 		value.n--;
 	if (value.n == 0)
 		return 0;
 	size = prefix_size(path, value);
-	if (size > 0)
-		return check_rest(c, str_skip(path, size), value);
+	if (size > 0 && check_rest(c, str_skip(path, size), value) < 0)
+		return -1;
+	/* Also where the path begins with it in another spelling: that one knows none. */
 	found = memmem(path.p, path.n, value.p, value.n);
-	return found ? check_rest(c, str_skip(path, (size_t)(found - path.p) + value.n), value) : 0;
+	end = found ? (size_t)(found - path.p) + value.n : size;
+	return end != size ? check_rest(c, str_skip(path, end), value) : 0;
 }
 
 /* RFC 4918 section 10.3: where COPY and MOVE put what they take, a URL or a path. */

@@ -138,6 +138,8 @@ static const struct row {
 	{GET "/other", "x_forwarded_prefix: /ok/x\r\n", REASON_NO_RULE},
 	{GET "%40/ok/no/y", "X-Script-Name: /ok/x@\r\n", REASON_DENIED_BY_RULE},
 	{GET "@/ok/no/y", "X-Script-Name: /%6fk/x%40\r\n", REASON_DENIED_BY_RULE},
+	{GET "%40/ok/x@/other", "SCRIPT_NAME: /ok/x@\r\n", REASON_NO_RULE}, /* both of them */
+	{GET "%40/ok/x@/ok/y", "SCRIPT_NAME: /ok/x@\r\n", REASON_NONE},
 	{GET "ok/no/y", "SCRIPT_NAME: /ok/x\r\n", REASON_AMBIGUOUS_URL},
 	{GET "/ok/no/y", "SCRIPT_NAME: /x\r\n", REASON_DENIED_BY_RULE}, /* an old one: anywhere */
 	{GET, "SCRIPT_NAME: /ok/x\r\n", REASON_NO_RULE},		/* the root */
