@@ -7,6 +7,8 @@
 #include "proxy/session/exchange_internal.h"
 #include "proxy/session/override.h"
 
+#define REVOKED "the policy no longer admits this WebSocket"
+
 /* How long a WebSocket may still live. */
 static uint64_t life_left_ms(const struct exchange *x)
 {
@@ -65,10 +67,42 @@ bool exchange_relay_timed_out(struct exchange *x)
 	return true;
 }
 
+/* Does the policy of s admit it as it stands? */
+static bool still_admitted(const struct exchange *x, struct snapshot *s)
+{
+	struct identity id = identity_of(x->caller, s);
+	struct policy_request q = exchange_question(x);
+	struct policy_decision d = {0};
+	struct err e = ERR_INIT;
+	const struct ipaddr *own;
+	size_t own_n;
+
+	if (!id.policy)
+		return false;
+	policy_decide(id.policy, &q, &d);
+	if (!d.allow || override_check(id.policy, x->request, &q, &d, &e) < 0 || !d.allow)
+		return false;
+	/* What was added at its beginning must still be what the policy adds. */
+	if (d.rule->client != x->rule->client ||
+	    strcmp(d.rule->credential ? d.rule->credential : "",
+		   x->rule->credential ? x->rule->credential : "") != 0)
+		return false;
+	if (x->addr.family == 0)
+		return true; /* its name was sent to upstream.proxy: no address to judge */
+	return own_addrs_get(x->worker->own_addrs, loop_now_us(x->worker->loop), &own, &own_n,
+			     NULL) == 0 &&
+	       policy_check_addr(d.rule, &x->addr, own, own_n, NULL) == 0;
+}
+
 int exchange_relay_begin(struct exchange *x, const struct response *r, struct err *e)
 {
-	if (websocket_check_response(x->request, r, e) < 0 ||
-	    x->down->ops->send_head(x->down, r, false, e) < 0)
+	if (websocket_check_response(x->request, r, e) < 0)
+		return -1;
+	/* Like a tunnel it opens under the policy of this moment or not at all: a reload while it
+	 * was dialled or answered did not ask after it, since it was a request then. */
+	if (x->snapshot != x->worker->snapshot && !still_admitted(x, x->worker->snapshot))
+		return err_reason(e, REASON_POLICY_REVOKED, REVOKED);
+	if (x->down->ops->send_head(x->down, r, false, e) < 0)
 		return -1;
 	x->down->ops->flush(x->down);
 	upstream_relay(x->up);
@@ -119,38 +153,11 @@ void exchange_relay_drive(struct exchange *x)
 		exchange_relay_arm(x);
 }
 
-/* ---- a reload ---- */
-
-static bool still_admitted(const struct exchange *x, struct snapshot *s)
-{
-	struct identity id = identity_of(x->caller, s);
-	struct policy_request q = exchange_question(x);
-	struct policy_decision d = {0};
-	struct err e = ERR_INIT;
-	const struct ipaddr *own;
-	size_t own_n;
-
-	if (!id.policy)
-		return false;
-	policy_decide(id.policy, &q, &d);
-	if (!d.allow || override_check(id.policy, x->request, &q, &d, &e) < 0 || !d.allow)
-		return false;
-	/* What was added at its beginning must still be what the policy adds. */
-	if (d.rule->client != x->rule->client ||
-	    strcmp(d.rule->credential ? d.rule->credential : "",
-		   x->rule->credential ? x->rule->credential : "") != 0)
-		return false;
-	return own_addrs_get(x->worker->own_addrs, loop_now_us(x->worker->loop), &own, &own_n,
-			     NULL) == 0 &&
-	       policy_check_addr(d.rule, &x->addr, own, own_n, NULL) == 0;
-}
-
 void exchange_recheck(struct exchange *x, struct snapshot *s)
 {
 	if (still_admitted(x, s))
 		return;
-	(void)err_reason(&x->error, REASON_POLICY_REVOKED,
-			 "the policy no longer admits this WebSocket");
+	(void)err_reason(&x->error, REASON_POLICY_REVOKED, REVOKED);
 	exchange_fail(x);
 }
 

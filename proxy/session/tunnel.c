@@ -12,6 +12,8 @@
 #include "proxy/session/audit.h"
 #include "proxy/session/route.h"
 
+#define REVOKED "the policy no longer admits this tunnel"
+
 enum tunnel_state {
 	TUNNEL_RESOLVE,
 	TUNNEL_RECORD, /* tunnel.start is on its way to the kernel */
@@ -390,6 +392,27 @@ static void on_side(void *arg, unsigned events)
 
 /* ---- opening ---- */
 
+static bool still_admitted(const struct tunnel *t, struct snapshot *s)
+{
+	struct identity id = identity_of(t->caller, s);
+	const struct ipaddr *own;
+	size_t own_n;
+	struct policy_connect may;
+	const struct rule *rule;
+
+	if (!id.policy)
+		return false;
+	policy_decide_connect(id.policy, &t->host, t->port, &may);
+	rule = t->scheme == SCHEME_TCP ? may.tcp : may.passthrough;
+	if (!rule || (t->ech && rule->ech_refuse))
+		return false;
+	if (t->addr.family == 0)
+		return true; /* not dialled yet, and asked again when it is; or its name was sent */
+	return own_addrs_get(t->worker->own_addrs, loop_now_us(t->worker->loop), &own, &own_n,
+			     NULL) == 0 &&
+	       policy_check_addr(rule, &t->addr, own, own_n, NULL) == 0;
+}
+
 static void on_connected(void *arg, struct stream *s, const struct err *e)
 {
 	struct tunnel *t = arg;
@@ -400,6 +423,11 @@ static void on_connected(void *arg, struct stream *s, const struct err *e)
 	}
 	t->addr = t->route->addr;
 	t->origin_side = s;
+	/* A reload while it was dialled asked after the name, as the address was not settled. */
+	if (t->snapshot != t->worker->snapshot && !still_admitted(t, t->worker->snapshot)) {
+		fail_reason(t, REASON_POLICY_REVOKED, REVOKED);
+		return;
+	}
 	/* The origin's bytes stay in the kernel until splice takes them. */
 	stream_pause(s);
 	stream_set_owner(s, on_side, t);
@@ -470,31 +498,10 @@ void tunnel_start(struct tunnel *t)
 		on_judged(t, NULL);
 }
 
-static bool still_admitted(struct tunnel *t, struct snapshot *s)
-{
-	struct identity id = identity_of(t->caller, s);
-	const struct ipaddr *own;
-	size_t own_n;
-	struct policy_connect may;
-	const struct rule *rule;
-
-	if (!id.policy)
-		return false;
-	policy_decide_connect(id.policy, &t->host, t->port, &may);
-	rule = t->scheme == SCHEME_TCP ? may.tcp : may.passthrough;
-	if (!rule || (t->ech && rule->ech_refuse))
-		return false;
-	if (t->addr.family == 0)
-		return true; /* not dialled yet: judged when it was, under the old policy */
-	return own_addrs_get(t->worker->own_addrs, loop_now_us(t->worker->loop), &own, &own_n,
-			     NULL) == 0 &&
-	       policy_check_addr(rule, &t->addr, own, own_n, NULL) == 0;
-}
-
 void tunnel_recheck(struct tunnel *t, struct snapshot *s)
 {
 	if (t->state < TUNNEL_REFUSE && !still_admitted(t, s))
-		fail_reason(t, REASON_POLICY_REVOKED, "the policy no longer admits this tunnel");
+		fail_reason(t, REASON_POLICY_REVOKED, REVOKED);
 }
 
 struct tunnel *tunnel_next(const struct tunnel *t)

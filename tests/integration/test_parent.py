@@ -595,6 +595,27 @@ def test_a_websocket(request, stile, origin, tls):
     assert (end["bytes_in"], end["bytes_out"]) == (100005, 100000) and end["via"].endswith(f":{p.port}")
 
 
+def test_a_websocket_whose_name_was_sent_outlives_a_reload(stile):
+    """No address of it is known here that a rule could take back; a rule that goes still ends it."""
+    rules = [{"allow": "ws://far.test:*"}]
+    with Parent(names={"far.test": "127.0.0.1"}) as parent, Peer() as peer:
+        s = through(stile, parent, proxy={"send": "name"}, rules=rules)
+        with s.client() as c:
+            c.send(test_websocket.hello(peer.port, target=f"http://far.test:{peer.port}/ws/a").replace(
+                b"Host: origin.test", b"Host: far.test"))
+            with peer.accept() as there:
+                there.read_head()
+                s.reload(rules=[*rules, {"deny": "ws://far.test:*/no"}])  # while it is a request
+                there.send(test_websocket.yes())
+                assert c.response_head().status == 101
+                s.reload(rules=rules)
+                c.send(b"still")
+                assert there.read(5) == b"still"
+                s.reload(rules=[{"allow": "ws://other.test:*"}])
+                assert c.read_all() == b""
+        assert s.wait_record(event="request.end")["error"] == "policy_revoked"
+
+
 # ---- proxies that people have ----
 
 

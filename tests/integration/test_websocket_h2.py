@@ -691,6 +691,19 @@ def test_credentials(origin, stile, canary, tmp_path, kind):
         assert canary not in s.log_path.read_text()
 
 
+def test_a_reload_before_the_origin_s_yes(peer, stile):
+    s = to(stile, peer)
+    with H2(s, port=peer.port) as c:
+        w = c.socket()
+        far = peer.accept()
+        s.reload(rules=[allow(f"https://origin.test:{peer.port}/**")])
+        far.send(test_websocket.yes(accept=answer_to(far.head)) + b"LEAK")
+        a = c.wait(w)
+        assert (a.status, a.json()["reason"]) == (403, "policy_revoked") and b"LEAK" not in a.body
+        assert far.read_all() == b""
+    assert s.wait_record(event="request.end")["error"] == "policy_revoked"
+
+
 def test_a_reload_takes_one_back_and_leaves_the_other(takes, stile):
     s = to(stile, takes)
     with H2(s, port=takes.port) as c:
