@@ -118,9 +118,28 @@ static size_t add_names(struct strbuf *out, X509 *x)
 	return shown + more;
 }
 
+/* An address that stands among the names, where RFC 9525 section 6.1 does not look for it. */
+static bool is_address_as_name(const struct trust_conn *conn)
+{
+	return conn->error == X509_V_ERR_IP_ADDRESS_MISMATCH &&
+	       X509_check_host(conn->bad, conn->host, strlen(conn->host),
+			       X509_CHECK_FLAG_NEVER_CHECK_SUBJECT | X509_CHECK_FLAG_NO_WILDCARDS,
+			       NULL) == 1;
+}
+
 static void say_wrong_name(struct strbuf *out, const struct trust_conn *conn)
 {
 	struct strbuf names;
+
+	if (is_address_as_name(conn)) {
+		strbuf_addf(
+			out,
+			"certificate has %s as a DNS name, and not as the IP address that it is",
+			conn->host);
+		add_dn(out, " (subject ", X509_get_subject_name(conn->bad));
+		strbuf_addc(out, ')');
+		return;
+	}
 
 	strbuf_init(&names, ERR_TEXT_MAX / 2);
 	if (add_names(&names, conn->bad) > 0)

@@ -175,13 +175,13 @@ def server_context(chain, key, security_level=2, **settings) -> ssl.SSLContext:
     return context
 
 
-def signed_by_root(folder, key, digest, root_key, root_cert):
-    """A certificate for origin.test, right but for its key or its digest."""
+def signed_by_root(folder, key, digest, root_key, root_cert, name="origin.test"):
+    """A certificate for a name, right but for its key or its digest."""
     now = datetime.datetime.utcnow()
     cert = (x509.CertificateBuilder().subject_name(pki.common_name("weak")).issuer_name(root_cert.subject)
             .public_key(key.public_key()).serial_number(x509.random_serial_number())
             .not_valid_before(now - pki.DAY).not_valid_after(now + pki.DAY)
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName("origin.test")]), critical=False)
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
             .add_extension(x509.ExtendedKeyUsage([Usage.SERVER_AUTH]), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(root_key.public_key()), critical=False)
             .sign(root_key, digest))
@@ -206,6 +206,19 @@ def test_a_weak_certificate(stile, tmp_path, weak):
         else:
             failed_upstream(s, p.port, "upstream_untrusted", "(is too weak|is refused): ")
             assert p.heads == []
+
+
+def test_an_address_that_stands_among_the_names(stile, tmp_path):
+    """To say that it is for 127.0.0.1 and not for 127.0.0.1 would help nobody."""
+    root = pki.make("names test root", ca=True)
+    (tmp_path / "root.pem").write_bytes(pki.pem(root))
+    chain = signed_by_root(tmp_path, ec.generate_private_key(ec.SECP256R1()), hashes.SHA256(), root.key, root.cert,
+                           "127.0.0.1")
+    s = stile(rules=[allow("https://127.0.0.1:*")], upstream={"trust": [str(tmp_path / "root.pem")]})
+    with TlsPeer(server_context(*chain)) as p:
+        failed_upstream(s, p.port, "upstream_untrusted", "has 127.0.0.1 as a DNS name, and not as the IP address",
+                        "127.0.0.1")
+        assert p.heads == []
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
