@@ -33,7 +33,7 @@ static size_t fold_tail(char *p, size_t n)
 		return n;
 	n -= size;
 	for (int i = 0; i < chars; i++)
-		p[n++] = out[i] == '/' ? LIKE_SLASH : out[i];
+		p[n++] = out[i] != '/' ? out[i] : chars == 1 ? LIKE_SLASH : WITHIN_SLASH;
 	return n;
 }
 

@@ -348,7 +348,7 @@ static int forms_of_letters(struct pattern_forms *f, struct str s)
 	return 0;
 }
 
-static int forms_of_like(struct pattern_forms *f, struct str s, char like)
+static int forms_of_like(struct pattern_forms *f, struct str s, char like, char within)
 {
 	char *text = texts_keep(&f->texts, malloc(s.n));
 
@@ -356,6 +356,7 @@ static int forms_of_like(struct pattern_forms *f, struct str s, char like)
 		return -1;
 	memcpy(text, s.p, s.n);
 	path_replace(text, s.n, LIKE_SLASH, like);
+	path_replace(text, s.n, WITHIN_SLASH, within);
 	return forms_of_letters(f, str_from(text, s.n));
 }
 
@@ -363,13 +364,15 @@ static int forms_of_like(struct pattern_forms *f, struct str s, char like)
  * or, beside what is, a character like others. */
 static int forms_of_round(struct pattern_forms *f, struct str s)
 {
-	if (!memchr(s.p, LIKE_SLASH, s.n))
+	bool like = memchr(s.p, LIKE_SLASH, s.n), within = memchr(s.p, WITHIN_SLASH, s.n);
+	bool other = memchr(s.p, KEPT_SLASH, s.n) || memchr(s.p, '\\', s.n);
+
+	if (!like && !within)
 		return forms_of_letters(f, s);
-	if (forms_of_like(f, s, KEPT_SLASH) < 0)
+	if (forms_of_like(f, s, KEPT_SLASH, KEPT_SLASH) < 0 ||
+	    (within && (like || other) && forms_of_like(f, s, KEPT_SLASH, OTHER_CONTROL) < 0))
 		return -1;
-	if (!memchr(s.p, KEPT_SLASH, s.n) && !memchr(s.p, '\\', s.n))
-		return 0;
-	return forms_of_like(f, s, OTHER_CONTROL);
+	return like && other ? forms_of_like(f, s, OTHER_CONTROL, OTHER_CONTROL) : 0;
 }
 
 /* Every round of decoding gives forms of its own. The path before the first one does so only when

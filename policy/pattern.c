@@ -206,6 +206,7 @@ static int compile_broad(struct pattern *p, struct err *e)
 		if (round == LIMIT_PATH_DECODES || !path_decode_once(folded, &n))
 			return err_set(e, "the path is percent-encoded in too many layers");
 	path_replace(folded, n, LIKE_SLASH, KEPT_SLASH);
+	path_replace(folded, n, WITHIN_SLASH, KEPT_SLASH);
 	if (reading_needs_fold(str_from(folded, n))) {
 		if (reading_fold(str_from(folded, n), false, &p->split.text, &n, &broken) < 0)
 			return err_set(e, "out of memory");

@@ -8,11 +8,12 @@
 #include "policy/pattern.h"
 
 /* Bytes that stand for what no decoded byte must be mistaken for. Decoded control characters become
- * OTHER_CONTROL on both sides, so these four are free. */
+ * OTHER_CONTROL on both sides, so these five are free. */
 #define WILD	      '\x01' /* a `*` of the pattern, not a decoded %2A */
 #define OTHER_CONTROL '\x02'
 #define KEPT_SLASH    '\x03' /* a decoded %2F that is still one character of its segment */
 #define LIKE_SLASH    '\x04' /* a character that some readers take for a slash */
+#define WITHIN_SLASH  '\x05' /* of one that some take for several, as a/c: fewer do so */
 
 struct segment {
 	struct str text; /* borrowed from the list's text; broad: a blank for a plus */

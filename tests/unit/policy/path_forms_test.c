@@ -230,6 +230,8 @@ static void test_kinds_of_slashes(void **state)
 		{"/files/x/y", "/files%2Fx%E2%81%84y", true},
 		{"/files/*", "/files%2Fx%E2%81%84y%2Fz", false},
 		{"/@s%2F*", "/@s%E2%81%84x", true},
+		{"/*/a*", "/%E2%84%80%E2%81%84a", true},
+		{"/*/a*/b", "/%E2%84%80%E2%81%84a%2Fb", true},
 	};
 
 	(void)state;

@@ -22,11 +22,12 @@
 #define FORMS_BITS	64
 
 /* Bytes that stand for what no decoded byte must be mistaken for. Decoded control characters become
- * OTHER_CONTROL on both sides, so these four are free. */
+ * OTHER_CONTROL on both sides, so these five are free. */
 #define WILD	      '\x01' /* a `*` of the pattern, not a decoded %2A */
 #define OTHER_CONTROL '\x02'
 #define KEPT_SLASH    '\x03' /* a decoded %2F that is still one character of its segment */
 #define LIKE_SLASH    '\x04' /* a character that some readers take for a slash */
+#define WITHIN_SLASH  '\x05' /* of one that some take for several, as a/c: fewer do so */
 
 struct segment {
 	struct str text; /* borrowed from the list's text */
@@ -274,7 +275,7 @@ static size_t fold_tail(char *p, size_t n)
 		return n;
 	n -= size;
 	for (int i = 0; i < chars; i++)
-		p[n++] = out[i] == '/' ? LIKE_SLASH : out[i];
+		p[n++] = out[i] != '/' ? out[i] : chars == 1 ? LIKE_SLASH : WITHIN_SLASH;
 	return n;
 }
 
@@ -560,7 +561,7 @@ static void forms_of_letters(struct plain_forms *f, struct str s)
 	}
 }
 
-static void forms_of_like(struct plain_forms *f, struct str s, char like)
+static void forms_of_like(struct plain_forms *f, struct str s, char like, char within)
 {
 	char *text = f->beyond ? NULL : malloc(s.n);
 
@@ -569,6 +570,7 @@ static void forms_of_like(struct plain_forms *f, struct str s, char like)
 		return;
 	memcpy(text, s.p, s.n);
 	replace(text, s.n, LIKE_SLASH, like);
+	replace(text, s.n, WITHIN_SLASH, within);
 	forms_of_letters(f, str_from(text, s.n));
 	free(text);
 }
@@ -576,13 +578,18 @@ static void forms_of_like(struct plain_forms *f, struct str s, char like)
 /* What readers make of the whole text comes before the questions. */
 static void forms_of_round(struct plain_forms *f, struct str s)
 {
-	if (!memchr(s.p, LIKE_SLASH, s.n)) {
+	bool like = memchr(s.p, LIKE_SLASH, s.n), within = memchr(s.p, WITHIN_SLASH, s.n);
+	bool other = memchr(s.p, KEPT_SLASH, s.n) || memchr(s.p, '\\', s.n);
+
+	if (!like && !within) {
 		forms_of_letters(f, s);
 		return;
 	}
-	forms_of_like(f, s, KEPT_SLASH);
-	if (memchr(s.p, KEPT_SLASH, s.n) || memchr(s.p, '\\', s.n))
-		forms_of_like(f, s, OTHER_CONTROL);
+	forms_of_like(f, s, KEPT_SLASH, KEPT_SLASH);
+	if (within && (like || other))
+		forms_of_like(f, s, KEPT_SLASH, OTHER_CONTROL);
+	if (like && other)
+		forms_of_like(f, s, OTHER_CONTROL, OTHER_CONTROL);
 }
 
 /* Every round of decoding gives forms of its own. The path before the first one does so only when
@@ -735,6 +742,7 @@ static int compile_broad(struct plain_pattern *p, struct err *e)
 		if (round == LIMIT_PATH_DECODES || !decode_once(folded, &n))
 			return err_set(e, "the path is percent-encoded in too many layers");
 	replace(folded, n, LIKE_SLASH, KEPT_SLASH);
+	replace(folded, n, WITHIN_SLASH, KEPT_SLASH);
 	if (reading_needs_fold(str_from(folded, n))) {
 		if (reading_fold(str_from(folded, n), false, &p->split.text, &n, &broken) < 0)
 			return err_set(e, "out of memory");
