@@ -60,7 +60,7 @@
 #define LIMIT_DECODE_CODINGS 3	       /* on top of each other */
 #define LIMIT_DECODE_IN	     65536     /* coded bytes that wait */
 #define LIMIT_DECODE_STEP    16384     /* bytes that one step makes of them */
-#define LIMIT_DECODE_TURN    262144    /* and an exchange, before others have their turn */
+#define LIMIT_DECODE_TURN    32768     /* and an exchange, before others have their turn */
 #define LIMIT_DECODE_BYTES   268435456 /* memory for it, of the whole process */
 
 /* Names and URLs. */

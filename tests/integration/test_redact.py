@@ -19,7 +19,7 @@ from accepting import serve_each
 from h2_origin import H2Origin
 from h2lib import H2, frame
 from origin import tls_context
-from stilelib import TIMEOUT, Raw, Response, Stile, allow, chunked, put
+from stilelib import TIMEOUT, Raw, Response, Stile, allow, chunked, get, put
 from test_websocket import hello, yes
 
 brotli = pytest.importorskip("brotli", reason="python3-brotli is not installed")
@@ -598,3 +598,40 @@ def test_websocket_with_an_extension_all_the_same(desk):
     with desk.stile.tunnel(desk.teller.port) as c:
         c.send(hello(desk.teller.port, desk.says(say), more="Sec-WebSocket-Extensions: permessage-deflate\r\n"))
         assert c.response_head().status == 502
+
+
+def test_others_have_their_turn_while_a_bomb_is_searched(origin, tmp_path):
+    """A few KiB that unfold to what a search is slowest with: the answers of others on the same worker come in between.
+    There are 256 turns of LIMIT_DECODE_TURN in it."""
+    teller = Teller(origin.pki)
+    text = gzip.compress(b"\\" * (8 << 20))
+    teller.says["/bomb"] = [OK + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(text) + text]
+    s = Stile(tmp_path / "stile", origin, limits={"workers": 1},
+              credentials={"c": {"from": {"file": put(tmp_path / "c", secrets.token_hex(16))}, "as": "bearer"}},
+              rules=[allow("https://origin.test:*/bomb", credential="c")])
+    try:
+        best = 0
+        for _ in range(3):  # on a busy machine it is the clients that are slow
+            best = max(best, answered_meanwhile(s, teller.port))
+            if best > 100:
+                break
+        assert best > 100, best
+    finally:
+        teller.close()
+        s.finish()
+
+
+def answered_meanwhile(s: Stile, port: int) -> int:
+    """How many requests have their answers, one after the other, while the body of /bomb comes."""
+    n = 0
+    with s.tunnel(port) as bomb, s.client() as c:
+        bomb.send(f"GET /bomb HTTP/1.1\r\nHost: origin.test:{port}\r\nAccept-Encoding: gzip\r\n\r\n".encode())
+        r = bomb.response_head()
+        thread = threading.Thread(target=bomb.response_body, args=(r,))
+        thread.start()
+        while thread.is_alive():
+            assert c.ask(get("http://evil.test/")).status == 403
+            n += 1
+        thread.join()
+    assert r.whole and r.body == b"\\" * (8 << 20)
+    return n
