@@ -181,11 +181,12 @@ def test_nobody_holds_it(world, said):
     assert world.get("/ok/a").status == 200
     assert ask_json(world, "status")["healthy"] is True
     assert time.monotonic() - begun < 10 * SLOWER, "19 times LIMIT_MS_ONESHOT_SILENT; LIMIT_MS_ADMIN were 95 s"
-    for c in silent:
+    for c in silent[:200]:
         try:
             assert c.recv(10) == b""
         except ConnectionResetError:
             pass
+    for c in silent:
         c.close()
 
 
