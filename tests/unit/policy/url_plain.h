@@ -396,11 +396,12 @@ static uint8_t byte_at(struct str s, size_t at, size_t *ret_n)
 }
 
 /* What the character at s[at] may be read as: ASCII, in out. As lookalike(), and *ret_n as above.
- */
+ * What is no UTF-8 is left out: some decoders drop it. */
 static int reading_at(struct str s, size_t at, char out[static LOOKALIKE_MAX], size_t *ret_n)
 {
 	uint8_t bytes[4];
 	size_t size = 0, want = 1, n;
+	uint32_t cp;
 
 	*ret_n = 0;
 	while (size < want && at + *ret_n < s.n) {
@@ -412,9 +413,10 @@ static int reading_at(struct str s, size_t at, char out[static LOOKALIKE_MAX], s
 		*ret_n += n;
 		size++;
 	}
-	if (size < want || (want == 1 && bytes[0] >= 0x80))
-		return -1;
-	return lookalike(lookalike_utf8(bytes, size), out);
+	if (size < want || (want == 1 && bytes[0] >= 0x80) || bytes[0] > 0xf4)
+		return 0;
+	cp = lookalike_utf8(bytes, size);
+	return cp >= 0xd800 && cp < 0xe000 ? 0 : lookalike(cp, out);
 }
 
 /* Where a reader of a path stands within a segment. */
