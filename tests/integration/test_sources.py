@@ -215,9 +215,9 @@ print(json.dumps({"token": "x", "expires_at": time.time() + 2}))
 
 
 def test_renewal_under_load(stile, tmp_path):
-    """10,000 requests over twenty lives of a token: none fails, none carries one that has ended, and each life is
+    """10,000 requests over ten lives of a token: none fails, none carries one that has ended, and each life is
     asked for once."""
-    life = 1.5 * SLOWER
+    life = 3.0 * SLOWER
     (tmp_path / "life").write_text(str(life))
     (tmp_path / "quick").write_text(QUICK)
     (tmp_path / "quick").chmod(0o755)
@@ -232,7 +232,7 @@ def test_renewal_under_load(stile, tmp_path):
         try:
             with s.tunnel() as c:
                 n = 0
-                while n < 10000 // threads or len(calls(tmp_path)) < 21:
+                while n < 10000 // threads or len(calls(tmp_path)) < 11:
                     r = c.ask(f"GET /echo/a/x HTTP/1.1\r\nHost: origin.test:{port}\r\n\r\n".encode())
                     now = time.time()
                     if r.status != 200:
@@ -252,7 +252,7 @@ def test_renewal_under_load(stile, tmp_path):
         t.join(120 * SLOWER)
     assert not failed, failed[0]
     given = dict(calls(tmp_path))
-    assert len(used) >= 10000 and len({t for t, _ in used}) >= 20
+    assert len(used) >= 10000 and len({t for t, _ in used}) >= 10
     # An answer is read after its request was sent: what it carried had not ended a moment before.
     late = [(t, at - given[t]) for t, at in used if at > given[t] + 0.3 * SLOWER]
     assert not late, late[:3]
