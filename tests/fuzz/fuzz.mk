@@ -26,9 +26,10 @@ fuzz: fuzz-build
 fuzz-regress: fuzz-build
 	@sh tests/fuzz/run.sh regress $(FUZZ_BUILD) 0 $(FUZZ_JOBS) $(FUZZ)
 
-# What a target links besides itself: its layer and those below; the log reader alone out of cli.
+# What a target links besides itself: its layer and those below; the log reader alone
+# out of cli.
 FUZZ_LINK_keeper := $(call libs,keeper)
-FUZZ_LINK_log := $(BUILD)/proxy/cli/log.o $(BUILD)/proxy/net/poll_again.o $(call libs,logging)
+FUZZ_LINK_log := $(BUILD)/proxy/cli/log.o $(BUILD)/proxy/net/poll_again.o $(call libs,policy)
 FUZZ_LINK_placeholder := $(call libs,credentials)
 FUZZ_LINK_blank := $(call libs,credentials)
 FUZZ_LINK_jwt := $(call libs,credentials)

@@ -50,6 +50,7 @@ static void on_field(struct str name, struct str value, void *arg)
 		break;
 	case FIELD_HTTP2_SETTINGS:
 	case FIELD_PROXY_AUTHORIZATION:
+	case FIELD_KEEP_ALIVE:
 	case FIELD_HOP: CHECK(!"a field of one hop is forwarded"); break;
 	case FIELD_PLAIN:
 	case FIELD_ALT_SVC:

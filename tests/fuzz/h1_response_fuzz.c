@@ -37,6 +37,7 @@ static void on_field(struct str name, struct str value, void *arg)
 	case FIELD_EXPECT:
 	case FIELD_PROXY_AUTHORIZATION:
 	case FIELD_ALT_SVC:
+	case FIELD_KEEP_ALIVE:
 	case FIELD_HOP: CHECK(!"a field of one hop is forwarded"); break;
 	case FIELD_PLAIN:
 	case FIELD_ACCEPT:

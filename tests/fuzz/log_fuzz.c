@@ -26,6 +26,12 @@ int cli_usage(const char *cmd, const char *fmt, ...)
 	return EXIT_USAGE;
 }
 
+int cli_fail(const struct err *e)
+{
+	(void)e;
+	return 1;
+}
+
 int cli_bad_flag(const char *cmd, int opt, char **argv)
 {
 	(void)opt;

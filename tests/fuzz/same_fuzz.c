@@ -161,6 +161,7 @@ static bool is_explained(const struct asked *a, bool h1_takes, bool h2_takes)
 		 * section 8.2.2). TE but for "trailers" is one, too. */
 		hop |= k == FIELD_CONNECTION || k == FIELD_TRANSFER_ENCODING ||
 		       k == FIELD_UPGRADE || k == FIELD_HTTP2_SETTINGS || k == FIELD_HOP ||
+		       k == FIELD_KEEP_ALIVE ||
 		       (k == FIELD_TE && !str_eq_nocase(a->fields[i].value, STR("trailers")));
 	}
 	/* Two Hosts are one too many; beside :authority one may stand (section 8.3.1). */
