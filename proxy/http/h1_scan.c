@@ -128,7 +128,8 @@ static bool skip_short_fields(struct h1_scan *s, struct str in, size_t *ret_len)
 	}
 	s->pos = pos;
 	s->line_start = start;
-	*ret_len = pos + 2;
+	if (ended)
+		*ret_len = pos + 2;
 	return ended;
 }
 

@@ -4,7 +4,7 @@
  * - It ends with 0 or 1 (a line is not a record), whatever the file holds.
  * - For people, no line it prints has a control character or another hazard for a terminal, and
  *   there are at most as many lines as in the file.
- * - With --json each line printed is one of the file.
+ * - With --json each line printed is one of the file, and a hazard in it is escaped.
  */
 #include <fcntl.h>
 #include <getopt.h>
@@ -96,12 +96,19 @@ static size_t count(struct str s, char c)
 	return n;
 }
 
-static bool is_line_of(struct str log, struct str line)
+/* A line of --json is one of the log, but for what a terminal would obey. */
+static void check_json_line(struct str log, struct str line)
 {
-	while (log.p)
-		if (str_eq(str_split(&log, '\n'), line))
-			return true;
-	return false;
+	bool found = false, hazard = false;
+
+	while (log.p) {
+		struct str l = str_split(&log, '\n');
+
+		found |= str_eq(l, line);
+		hazard |= utf8_clean(l) != l.n;
+	}
+	CHECK(utf8_clean(line) == line.n);
+	CHECK(found || hazard);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -122,7 +129,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		struct str line = str_split(&printed, '\n');
 
 		if (flags & 1)
-			CHECK(is_line_of(log, line));
+			check_json_line(log, line);
 		else
 			CHECK(utf8_clean(line) == line.n);
 	}
