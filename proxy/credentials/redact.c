@@ -51,6 +51,13 @@ static struct values values_of(const struct config_credential *c, struct str val
 
 /* ---- needles ---- */
 
+/* Where a character could be read both as itself and as the beginning of an escape of itself (a
+ * value with % or \ in it), both are tried, so often at one place: who writes the text knows which
+ * one costs most. Each such character of the value may want two looks. */
+#define BRANCHES      16
+#define EACH_BRANCHES 2
+#define BRANCHES_MAX  128
+
 struct maker {
 	struct redactor *r;
 	unsigned char *at, *end;
@@ -59,7 +66,13 @@ struct maker {
 /* Room for n bytes was counted by room_for. */
 static void add_needle(struct maker *m, const unsigned char *from, size_t n, enum redact_fold fold)
 {
-	m->r->needles[m->r->needles_n++] = (struct needle){from, n, fold};
+	unsigned branches = BRANCHES;
+
+	for (size_t i = 0; i < n; i++)
+		branches += from[i] == '%' || from[i] == '\\' || from[i] == '&' ? EACH_BRANCHES : 0;
+	if (branches > BRANCHES_MAX)
+		branches = BRANCHES_MAX;
+	m->r->needles[m->r->needles_n++] = (struct needle){from, n, fold, branches};
 }
 
 static void add_raw(struct maker *m, struct str v)

@@ -21,6 +21,7 @@ struct needle {
 	const unsigned char *p; /* in the redactor's memory */
 	size_t n;
 	enum redact_fold fold;
+	unsigned branches; /* that may be tried at one place of a text */
 };
 
 /* Values: the pair, the value, the password within; each in pieces of LIMIT_REDACT_PIECE; of each

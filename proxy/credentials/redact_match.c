@@ -9,11 +9,6 @@
 #include "logging/limits.h"
 #include "proxy/credentials/redact_internal.h"
 
-/* Where a character could be read both as itself and as the beginning of an escape of itself (a
- * value with % or \ in it), both are tried, so often at one place: who writes the text knows which
- * one costs most. */
-#define BRANCHES 16
-
 /* How often an escape may be escaped itself, and what the longest of them takes. */
 #define NESTED	   3
 #define NESTED_MAX 32
@@ -392,7 +387,7 @@ struct redact_found redact_at(const struct redactor *r, const unsigned char *p, 
 	for (size_t i = 0; i < r->needles_n; i++) {
 		const struct needle *d = &r->needles[i];
 		struct text t = {
-			.p = p, .n = n, .limit = limit, .whole = whole, .branches = BRANCHES};
+			.p = p, .n = n, .limit = limit, .whole = whole, .branches = d->branches};
 		ptrdiff_t end = fits(d, 0, &t, at);
 
 		if (end == OPEN) {

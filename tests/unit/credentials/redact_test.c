@@ -200,6 +200,21 @@ static void test_ambiguous(void **state)
 	r = bearer("\\\\\\\\\\\\\\\\");
 	assert_out(r, "a\\\\\\\\\\\\\\\\b", "a********b");
 	redactor_free(r);
+	/* All of it escaped; and as a signed URL's query has them. */
+	r = bearer("\\\\\\=\\\\T   \\\\\\\\@K");
+	assert_blanked(
+		r, "",
+		STR("\\x5C\\x5C\\x5C\\x3D\\x5C\\x5C\\x54\\x20\\x20\\x20\\x5C\\x5C\\x5C\\x5C\\x40"
+		    "\\x4B"),
+		"");
+	redactor_free(r);
+	r = bearer("a&b=%2B&c=%2F&d=%3D&e=%2B&f=%2F&g=%3D&h=%2B&i=%2F");
+	assert_blanked(
+		r, "",
+		STR("a&amp;b=%252B&amp;c=%252F&amp;d=%253D&amp;e=%252B&amp;f=%252F&amp;g=%253D"
+		    "&amp;h=%252B&amp;i=%252F"),
+		"");
+	redactor_free(r);
 	/* More of them than are tried. */
 	r = bearer("%&\\%&\\%&\\%&\\%&\\%&\\%&\\%&\\%&\\%&\\x");
 	assert_blanked(r, "%", STR("%&\\%&\\%&\\%&\\%&\\%&\\%&\\%&\\%&\\%&\\x"), "\\");
