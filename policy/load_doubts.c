@@ -264,11 +264,12 @@ static void doubt_address(struct loader *l, const struct rule *r, const struct t
 {
 	struct err e = ERR_INIT;
 
-	if (r->effect == RULE_ALLOW && t->host_kind == TARGET_HOST_EXACT &&
-	    config_check_known(l->c, r, &t->host, &e) < 0)
-		fault_warn(l->f, t->line, t->col,
-			   "this never admits anything: %s (name it in the rule's `addresses:`)",
-			   e.text);
+	if (r->effect != RULE_ALLOW || t->host_kind != TARGET_HOST_EXACT ||
+	    config_check_known(l->c, r, &t->host, &e) == 0)
+		return;
+	/* Of one of metadata it says itself what to do. */
+	fault_warn(l->f, t->line, t->col, "this never admits anything: %s%s", e.text,
+		   strchr(e.text, '(') ? "" : " (name it in the rule's `addresses:`)");
 }
 
 void load_doubts(struct loader *l, const struct policy *p)

@@ -72,7 +72,7 @@ policies:
 END
 title 'The policy'
 sed 's/^/  /' stile.yaml
-"$stile" check stile.yaml >/dev/null || die 'the policy has faults'
+faults=$("$stile" check stile.yaml 2>&1) || die "$faults"
 
 # ---- the attempts ----
 
@@ -80,7 +80,7 @@ title 'Inside stile run'
 : >work/results
 : >work/loot
 started=$SECONDS
-DEMO_KEY=$key "$stile" run -c stile.yaml --workspace work \
+DEMO_KEY=$key "$stile" run -c stile.yaml --workspace work --show "$here/demo_inside.sh" \
 	--env RESULTS=results --env LOOT=loot --env ORIGIN="api.test:$port" \
 	--env FILE_OUTSIDE="$dir/secrets/token" --env AUDIT_LOG="$dir/audit/audit.jsonl" \
 	-- bash "$here/demo_inside.sh"

@@ -18,7 +18,7 @@ import zipfile
 
 import pytest
 
-from stilelib import BIN, TIMEOUT, Origin, Stile, check_log, clean_env
+from stilelib import BIN, REPO, TIMEOUT, Origin, Stile, check_log, clean_env
 
 CLIENT_TIMEOUT = 4 * TIMEOUT
 
@@ -224,8 +224,10 @@ class Run:
                                            "policies": policies}))
 
     def go(self, *args, home: pathlib.Path, **more) -> subprocess.CompletedProcess:
-        """What the tests share lies beside home; all of it is the workspace. An .npmrc would be hidden."""
-        shown = [a for p in home.glob(".npmrc") for a in ("--show", p)]
+        """What the tests share lies beside home; all of it is the workspace. An .npmrc would be hidden, and so would we
+        be in a home or in /tmp."""
+        ours = (REPO / "tests" / "clients", REPO / "build" / "clients")
+        shown = [a for p in (*home.glob(".npmrc"), *ours) if p.exists() for a in ("--show", p)]
         return call(BIN, "run", "-c", self.config, "--log", self.log, "--workspace", self.folder.parent, *shown, "--",
                     "sh", "-c", 'cd "$0" && exec "$@"', home, *args, env=clean_env(HOME=str(home)), cwd=home, **more)
 

@@ -215,7 +215,8 @@ static void test_rules(void **state)
 		  "5:55: warning: this never admits anything: address ::1 is refused"}},
 		{RULE("{allow: [10.0.0.1, localhost], addresses: [10.0.0.0/8, 127.0.0.1]}"), {0}},
 		{RULE("{allow: 'http://169.254.169.254', addresses: [169.254.0.0/16]}"),
-		 {"5:17: warning: this never admits anything: address 169.254.169.254 is refused"}},
+		 {"5:17: warning: this never admits anything: address 169.254.169.254 is refused: "
+		  "cloud metadata (only its exact address in `addresses:` opens it)"}},
 		{RULE("deny: [10.0.0.1, localhost]"), {"3:3: warning: policy `default` allows"}},
 		/* tls and ech */
 		{RULE("{allow: a.test, tls: passthru}"),
