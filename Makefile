@@ -124,7 +124,7 @@ unit: test-deps
 	@$(MAKE) --no-print-directory unit-build
 	@set -e; for t in $(UNIT_TESTS); do echo "== $$t"; $$t; done
 integration: test-deps all
-	STILE=$(abspath $(BUILD)/stile) $(PYTHON) -m pytest -q -n $(JOBS) --dist loadgroup -p no:cacheprovider $(T)
+	STILE=$(abspath $(BUILD)/stile) $(PYTHON) -m pytest -q -rs -n $(JOBS) --dist loadgroup -p no:cacheprovider $(T)
 demo: demo-deps
 	@$(MAKE) --no-print-directory all
 	@STILE=$(abspath $(BUILD)/stile) bash tests/demo.sh

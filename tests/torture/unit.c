@@ -30,7 +30,8 @@
 
 #include <cmocka.h>
 
-#define RUN_SECONDS  120   /* of the clock, which on a loaded machine is not the run's own */
+#define RUN_SECONDS  120   /* of a run */
+#define WAIT_SECONDS 1200  /* where each allocation fails: beside others it waits for them */
 #define TEST_SECONDS 3	   /* of one test, where its runs are bounded */
 #define EACH	     1000  /* of a test with no more allocations, each fails */
 #define QUICK_MS     20	   /* a test that is over by then begins anew for each */
@@ -61,6 +62,7 @@ static struct {
 	bool each;	   /* whatever its stack */
 	bool only_notes;   /* which are to fail */
 	bool judges_leaks; /* it leaves none when nothing fails */
+	unsigned seconds;  /* for one run, of the clock */
 	/* of the run that becomes two */
 	pid_t pid;
 	int free_fd;
@@ -128,7 +130,7 @@ static int run(unsigned long at, bool on, bool (*choose)(unsigned long n, uint64
 		dup2(fileno(told), 1);
 		dup2(fileno(told), 2);
 		if (!choose)
-			alarm(RUN_SECONDS);
+			alarm(now.seconds);
 		*alloc_control.count = 0;
 		alloc_control.fail_at = at;
 		alloc_control.fail_on = on;
@@ -228,7 +230,7 @@ static bool become_two(unsigned long n, bool on)
 		dup2(fileno(aside), 2);
 		close(out);
 		close(err);
-		alarm(RUN_SECONDS);
+		alarm(now.seconds);
 		now.until = n + BEHIND;
 		alloc_control.fail_at = n;
 		alloc_control.fail_on = on;
@@ -346,6 +348,7 @@ int __wrap__cmocka_run_group_tests(const char *name, const struct CMUnitTest *te
 	alloc_begin(libraries);
 	now.setup = setup;
 	now.teardown = teardown;
+	now.seconds = most ? RUN_SECONDS : WAIT_SECONDS;
 	for (size_t i = 0; i < n && bad < BAD_MAX; i++) {
 		time_t from = time(NULL);
 		unsigned long all;
