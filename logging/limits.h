@@ -144,6 +144,7 @@
 /* The stub DNS, and the addresses that it gives to names. */
 #define LIMIT_NAMES		       16384 /* that have one at a time, a policy */
 #define LIMIT_NAMES_KEPT	       256   /* of them, for good: sockets are bound to theirs */
+#define LIMIT_NAMES_SPELT	       2048  /* of them, that no name of a pattern takes */
 #define LIMIT_NAME_TTL_SECS	       60    /* of an answer; a name has its address for longer */
 #define LIMIT_DNS_QUERY_BYTES	       2048  /* over TCP; a question has 271 at most */
 #define LIMIT_DNS_CONNECTIONS	       256   /* of TCP, a listener */

@@ -400,6 +400,19 @@ bool policy_admits_name(const struct policy *p, const struct host *host)
 	return false;
 }
 
+bool policy_spells_name(const struct policy *p, const struct host *host)
+{
+	const struct index_list *lists[INDEX_LISTS_MAX];
+	size_t n = index_find(p->index, host, lists);
+
+	for (size_t i = 0; i < n; i++)
+		for (const struct index_entry *en = lists[i]->kinds; en; en = en->next_kind)
+			if (en->rule->effect == RULE_ALLOW &&
+			    en->target->host_kind == TARGET_HOST_EXACT)
+				return true;
+	return false;
+}
+
 int policy_check_addr(const struct rule *r, const struct ipaddr *a, const struct ipaddr *own,
 		      size_t own_n, struct err *e)
 {

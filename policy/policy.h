@@ -74,6 +74,8 @@ void policy_decide_connect(const struct policy *p, const struct host *host, uint
 /* Could any rule admit something at this name, whatever scheme, port, path? False also where a deny
  * closes the whole host to all that is allowed there. For the stub DNS. */
 bool policy_admits_name(const struct policy *p, const struct host *host);
+/* Does an allow name this host itself, and not by a pattern? */
+bool policy_spells_name(const struct policy *p, const struct host *host);
 
 /* ipaddr_judge with the rule's ranges. */
 int policy_check_addr(const struct rule *r, const struct ipaddr *a, const struct ipaddr *own,

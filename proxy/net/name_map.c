@@ -180,15 +180,18 @@ static uint32_t next_place(struct name_map *m)
 	return place;
 }
 
-static int make_room(struct name_map *m, int64_t now_us, struct err *e)
+/* Whoever may make names up takes all there are: those of the rules themselves have some left. */
+static int make_room(struct name_map *m, bool is_spelt, int64_t now_us, struct err *e)
 {
-	struct name *oldest = TAILQ_LAST(&m->names, names);
+	size_t most = is_spelt ? LIMIT_NAMES : LIMIT_NAMES - LIMIT_NAMES_SPELT;
 
-	if (m->n < LIMIT_NAMES)
-		return 0;
-	if (!oldest || oldest->until_us > now_us)
-		return err_reason(e, REASON_OVERLOADED, "%d names are in use", LIMIT_NAMES);
-	forget(m, oldest);
+	while (m->n >= most) {
+		struct name *oldest = TAILQ_LAST(&m->names, names);
+
+		if (!oldest || oldest->until_us > now_us)
+			return err_reason(e, REASON_OVERLOADED, "%zu names are in use", most);
+		forget(m, oldest);
+	}
 	return 0;
 }
 
@@ -220,8 +223,8 @@ static void use(struct name_map *m, struct name *n)
 }
 
 /* Under the lock. */
-static struct name *find_or_add(struct name_map *m, const struct host *h, int64_t now_us,
-				struct err *e)
+static struct name *find_or_add(struct name_map *m, const struct host *h, bool is_spelt,
+				int64_t now_us, struct err *e)
 {
 	uint64_t hash = hash_of(m, h);
 	struct name *n = find_name(m, h, hash);
@@ -230,7 +233,7 @@ static struct name *find_or_add(struct name_map *m, const struct host *h, int64_
 		use(m, n);
 		return n;
 	}
-	if (make_room(m, now_us, e) != 0)
+	if (make_room(m, is_spelt, now_us, e) != 0)
 		return NULL;
 	n = add_name(m, h, hash);
 	if (!n)
@@ -238,7 +241,7 @@ static struct name *find_or_add(struct name_map *m, const struct host *h, int64_
 	return n;
 }
 
-int name_map_give(struct name_map *m, const struct host *host, int64_t now_us,
+int name_map_give(struct name_map *m, const struct host *host, bool is_spelt, int64_t now_us,
 		  struct ipaddr *ret_v4, struct ipaddr *ret_v6, struct err *e)
 {
 	struct name *n;
@@ -246,7 +249,7 @@ int name_map_give(struct name_map *m, const struct host *host, int64_t now_us,
 	if (host->kind != HOST_NAME)
 		return err_reason(e, REASON_INTERNAL_ERROR, "an address has no name");
 	pthread_mutex_lock(&m->lock);
-	n = find_or_add(m, host, now_us, e);
+	n = find_or_add(m, host, is_spelt, now_us, e);
 	if (n) {
 		n->until_us = now_us + (int64_t)LIMIT_NAME_TTL_SECS * 1000000;
 		addresses_of(n->place, ret_v4, ret_v6);
@@ -263,7 +266,7 @@ int name_map_keep(struct name_map *m, const struct host *host, struct ipaddr *re
 	if (host->kind != HOST_NAME)
 		return err_reason(e, REASON_INTERNAL_ERROR, "an address has no name");
 	pthread_mutex_lock(&m->lock);
-	n = find_or_add(m, host, 0, e);
+	n = find_or_add(m, host, true, 0, e);
 	if (n && !n->is_kept) {
 		if (m->kept_n == LIMIT_NAMES_KEPT) {
 			n = NULL;

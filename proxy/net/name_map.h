@@ -24,9 +24,10 @@ void name_map_unref(struct name_map *m); /* NULL is accepted */
  * 198.18.0.1, the next 198.18.0.2, and the IPv6 address has the IPv4 one as its last 32 bits. A
  * name is forgotten only when LIMIT_NAMES others were used later, and never within
  * LIMIT_NAME_TTL_SECS of now_us (a monotonic clock), the time of its last call here; its addresses
- * are given to another name as late as the range allows. -1 with REASON_OVERLOADED: full of names
- * that may not be forgotten yet, or no memory. */
-int name_map_give(struct name_map *m, const struct host *host, int64_t now_us,
+ * are given to another name as late as the range allows. A name that a rule spells out (is_spelt)
+ * finds LIMIT_NAMES_SPELT places, however many names were made up that a pattern admits. -1 with
+ * REASON_OVERLOADED: full of names that may not be forgotten yet, or no memory. */
+int name_map_give(struct name_map *m, const struct host *host, bool is_spelt, int64_t now_us,
 		  struct ipaddr *ret_v4, struct ipaddr *ret_v6, struct err *e) ATTR_NODISCARD;
 /* The same, and the name is never forgotten: for a socket that is bound to its address. At most
  * LIMIT_NAMES_KEPT. */

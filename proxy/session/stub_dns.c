@@ -131,10 +131,16 @@ static void answer_localhost(const struct dns_question *q, struct verdict *v)
 					: (struct ipaddr){6, {[15] = 1}};
 }
 
-static int check_policy(struct stub_dns *d, const struct host *h, struct verdict *v, struct err *e)
+static const struct policy *policy_now(const struct stub_dns *d)
 {
 	struct caller caller = {.entrance = d->en};
-	const struct policy *p = identity_of(&caller, d->w->snapshot).policy;
+
+	return identity_of(&caller, d->w->snapshot).policy;
+}
+
+static int check_policy(struct stub_dns *d, const struct host *h, struct verdict *v, struct err *e)
+{
+	const struct policy *p = policy_now(d);
 	struct policy_connect may = {.reason = REASON_NO_RULE};
 
 	if (p && policy_admits_name(p, h))
@@ -177,7 +183,8 @@ static int judge(struct stub_dns *d, const struct dns_question *q, struct verdic
 	 * would lead past the addresses, to HTTP/3 or to an encrypted ClientHello. */
 	if (q->type != DNS_TYPE_A && !(q->type == DNS_TYPE_AAAA && d->en->names_v6))
 		return 0;
-	if (name_map_give(d->en->names, &h, loop_now_us(d->w->loop), &v4, &v6, e) != 0) {
+	if (name_map_give(d->en->names, &h, policy_spells_name(policy_now(d), &h),
+			  loop_now_us(d->w->loop), &v4, &v6, e) != 0) {
 		v->rcode = DNS_SERVFAIL;
 		return -1;
 	}

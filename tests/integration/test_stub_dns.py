@@ -337,6 +337,22 @@ def test_every_refusal_that_was_answered_is_in_the_log(stile):
     wait_for(lambda: names <= {r.get("host") for r in s.records() if r["event"] == "dns.deny"} or None)
 
 
+def test_names_that_are_made_up_take_none_from_the_rules(stile):
+    """A pattern lets a sandbox ask for as many names as it likes. Those that a rule spells out are there all the same."""
+    s = stile(rules=RULES, listen=[{"proxy": "127.0.0.1:0"}, {"dns": "127.0.0.1:0"}])
+    with dnslib.Client(ports_of(s)[0]) as c:
+        full, at = False, 0
+        with c.tcp() as t:
+            while not full:
+                t.sendall(b"".join(dnslib.framed(dnslib.query(f"n{at + i}.cdn.example.com")) for i in range(100)))
+                full = [dnslib.parse(dnslib.read_one(t)).rcode for _ in range(100)][-1] == dnslib.SERVFAIL
+                at += 100
+                assert at < 20000
+        assert s.wait_record(event="dns.deny")["reason"] == "overloaded"
+        assert c.over_udp(dnslib.query("one.more.cdn.example.com")).rcode == dnslib.SERVFAIL
+        assert c.ask("docs.example.com").addresses and c.ask("db.example.com").addresses
+
+
 def test_a_log_that_takes_nothing_stops_the_answers(stile, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -226,7 +226,7 @@ void rig_transparent(const char *host, uint16_t port)
 	rig.entrance.kind = CONFIG_LISTEN_TRANSPARENT;
 	if (h.kind != HOST_NAME)
 		a = h.addr;
-	else if (name_map_give(rig.entrance.names, &h, 0, &a, &v6, NULL) < 0)
+	else if (name_map_give(rig.entrance.names, &h, true, 0, &a, &v6, NULL) < 0)
 		abort();
 	fake_meant(&a, port);
 	fake_memory.paused--;

@@ -23,10 +23,10 @@ static void test_full_of_names_that_are_in_use(void **state)
 	}
 	first = name("n%u.test", 1);
 	second = name("n%u.test", 2);
-	assert_int_equal(name_map_give(m, &late, TTL_US, &v4, &v6, &e), -1);
+	assert_int_equal(name_map_give(m, &late, true, TTL_US, &v4, &v6, &e), -1);
 	assert_int_equal(e.reason, REASON_OVERLOADED);
 	/* What is there already is answered all the same, and then it is not the oldest. */
-	assert_int_equal(name_map_give(m, &first, TTL_US, &of_first, &v6, NULL), 0);
+	assert_int_equal(name_map_give(m, &first, true, TTL_US, &of_first, &v6, NULL), 0);
 	/* Neither the name that was used nor the kept one goes, and a new address comes. */
 	assert_int_equal(give(m, &late, TTL_US + 1), LIMIT_NAMES + 1);
 	assert_int_equal(name_map_find(m, &of_first, &first), 0);
@@ -38,6 +38,40 @@ static void test_full_of_names_that_are_in_use(void **state)
 	assert_int_equal(name_map_find(m, &v4, &first), -1);
 	/* Who comes back finds that it is another one's turn, and another address. */
 	assert_int_equal(give(m, &second, TTL_US + 1), LIMIT_NAMES + 2);
+	name_map_unref(m);
+}
+
+/* A sandbox that makes names up which a pattern admits takes none from those of the rules. */
+static void test_names_of_rules_find_room(void **state)
+{
+	struct host more = name("more%u.w.test", 0), h;
+	const int64_t later = 2 * TTL_US;
+	struct ipaddr v4, v6;
+	struct err e = ERR_INIT;
+	struct name_map *m;
+
+	(void)state;
+	assert_int_equal(name_map_new(&m, NULL), 0);
+	for (unsigned i = 0; i < LIMIT_NAMES - LIMIT_NAMES_SPELT; i++) {
+		h = name("n%u.w.test", i);
+		assert_int_equal(name_map_give(m, &h, false, 1, &v4, &v6, NULL), 0);
+	}
+	assert_int_equal(name_map_give(m, &more, false, TTL_US, &v4, &v6, &e), -1);
+	assert_int_equal(e.reason, REASON_OVERLOADED);
+	for (unsigned i = 0; i < LIMIT_NAMES_SPELT; i++) {
+		h = name("rule%u.test", i);
+		give(m, &h, 1);
+	}
+	/* Nor later, when the places of both could be given anew. */
+	for (unsigned i = 0; i < LIMIT_NAMES - LIMIT_NAMES_SPELT; i++) {
+		h = name("again%u.w.test", i);
+		assert_int_equal(name_map_give(m, &h, false, later, &v4, &v6, NULL), 0);
+	}
+	assert_int_equal(name_map_give(m, &more, false, later, &v4, &v6, &e), -1);
+	for (unsigned i = 0; i < LIMIT_NAMES_SPELT; i++) {
+		h = name("rule%u.test", i);
+		give(m, &h, later);
+	}
 	name_map_unref(m);
 }
 
@@ -100,7 +134,7 @@ static void *ask_much(void *arg)
 
 			assert_true(round == 0 || of[i] == at);
 			of[i] = at;
-			assert_int_equal(name_map_give(m, &h, 1, &v4, &v6, NULL), 0);
+			assert_int_equal(name_map_give(m, &h, true, 1, &v4, &v6, NULL), 0);
 			assert_int_equal(name_map_find(m, &v6, &got), 0);
 			assert_true(host_eq(&got, &h));
 		}
@@ -132,6 +166,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_full_of_names_that_are_in_use),
+		cmocka_unit_test(test_names_of_rules_find_room),
 		cmocka_unit_test(test_found_is_used),
 		cmocka_unit_test(test_range_goes_round),
 		cmocka_unit_test(test_threads_agree),

@@ -16,7 +16,7 @@ static void test_addresses_come_in_order_and_stay(void **state)
 	assert_int_equal(give(m, &a, 1), 1);
 	assert_int_equal(give(m, &b, 2), 2);
 	assert_int_equal(give(m, &a, 1000 * TTL_US), 1);
-	assert_int_equal(name_map_give(m, &b, 3, &v4, &v6, NULL), 0);
+	assert_int_equal(name_map_give(m, &b, true, 3, &v4, &v6, NULL), 0);
 	ipaddr_format(&v4, text);
 	assert_string_equal(text, "198.18.0.2");
 	ipaddr_format(&v6, text);
@@ -61,7 +61,7 @@ static void test_no_name_has_the_rest(void **state)
 			fail_msg("%s is %s", others[i], got.text);
 	}
 	assert_int_equal(host_parse(STR("198.18.0.1"), &literal, NULL), 0);
-	assert_int_equal(name_map_give(m, &literal, 1, &v4, &v6, &e), -1);
+	assert_int_equal(name_map_give(m, &literal, true, 1, &v4, &v6, &e), -1);
 	assert_int_equal(name_map_keep(m, &literal, &v4, &v6, &e), -1);
 	name_map_unref(m);
 }
@@ -75,7 +75,7 @@ static void test_addresses_are_refused_as_upstreams(void **state)
 
 	(void)state;
 	assert_int_equal(name_map_new(&m, NULL), 0);
-	assert_int_equal(name_map_give(m, &a, 1, &v4, &v6, NULL), 0);
+	assert_int_equal(name_map_give(m, &a, true, 1, &v4, &v6, NULL), 0);
 	assert_int_equal(ipaddr_judge(&v4, NULL, 0, NULL, 0, NULL), -1);
 	assert_int_equal(ipaddr_judge(&v6, NULL, 0, NULL, 0, NULL), -1);
 	assert_true(name_map_is_made_up(&v4));

@@ -29,7 +29,7 @@ static UNUSED uint32_t give(struct name_map *m, const struct host *h, int64_t no
 {
 	struct ipaddr v4, v6;
 
-	assert_int_equal(name_map_give(m, h, now, &v4, &v6, NULL), 0);
+	assert_int_equal(name_map_give(m, h, true, now, &v4, &v6, NULL), 0);
 	assert_int_equal(v4.family, 4);
 	assert_int_equal(v6.family, 6);
 	assert_memory_equal(v6.b + 12, v4.b, 4);

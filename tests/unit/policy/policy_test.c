@@ -403,16 +403,18 @@ static void test_names(void **state)
 {
 	static const struct {
 		const char *name;
-		bool admitted;
+		bool admitted, spelt; /* whatever a deny says of it */
 	} rows[] = {
-		{"a.test", true},	{"b.test", true},      {"x.w.test", true},
-		{"w.test", false},	{"evil.test", false},  {"no.w.test", false},
-		{"part.w.test", true},	{"tcp.w.test", false}, {"only.test", false},
-		{"203.0.113.1", false},
+		{"a.test", true, true},	      {"b.test", true, true},
+		{"x.w.test", true, false},    {"w.test", false, false},
+		{"evil.test", false, false},  {"no.w.test", false, false},
+		{"part.w.test", true, false}, {"tcp.w.test", false, false},
+		{"only.test", false, false},  {"203.0.113.1", false, false},
+		{"both.w.test", true, true},
 	};
 	struct config *c = load("      - allow: http://a.test:8080/x\n"
 				"      - allow: tcp://b.test:22\n"
-				"      - allow: '*.w.test'\n"
+				"      - allow: ['*.w.test', both.w.test]\n"
 				"      - deny: [no.w.test, part.w.test/x, tcp://tcp.w.test:*]\n"
 				"      - deny: only.test\n");
 
@@ -422,6 +424,8 @@ static void test_names(void **state)
 
 		assert_int_equal(host_parse(str_from_c(rows[i].name), &h, NULL), 0);
 		if (policy_admits_name(c->policies[0], &h) != rows[i].admitted)
+			fail_msg("%s", rows[i].name);
+		if (policy_spells_name(c->policies[0], &h) != rows[i].spelt)
 			fail_msg("%s", rows[i].name);
 	}
 	config_unref(c);
