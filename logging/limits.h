@@ -129,7 +129,7 @@
 #define LIMIT_MS_DRAIN		 10000 /* shutdown: requests in flight may end */
 #define LIMIT_MS_ACCEPT_PAUSE	 100   /* out of descriptors */
 #define LIMIT_MS_ATTEMPT_DELAY	 250   /* RFC 8305 section 8, Connection Attempt Delay */
-#define LIMIT_MS_CONFIG_READ	 2000  /* a configuration that comes through a pipe */
+#define LIMIT_MS_CONFIG_READ	 2000  /* all of a configuration, through a pipe */
 #define LIMIT_MS_CONFIG_LOOK	 500   /* `reload: watch`: is it still the same file? */
 #define LIMIT_MS_RESOLUTION_WAIT 50    /* RFC 8305 section 8, Resolution Delay */
 #define LIMIT_LINGER_BYTES	 4194304 /* of a refused upload that are dropped before it is held up */

@@ -12,22 +12,34 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <openssl/evp.h>
 
 /* ---- the file ---- */
 
-/* A pipe may have nobody at its other end, or somebody who says nothing: a reload must not wait for
- * ever. -1 with errno ETIMEDOUT. */
-static int wait_readable(int fd)
+static int64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* A pipe may have nobody at its other end, or somebody who says nothing, or a byte now and then: a
+ * reload must not wait for ever, since who reads this has the log to open and leaves to sign
+ * meanwhile. -1 with errno ETIMEDOUT, at until_ms or behind it. */
+static int wait_readable(int fd, int64_t until_ms)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN};
 	int r;
 
-	do
-		r = poll(&p, 1, LIMIT_MS_CONFIG_READ);
-	while (r < 0 && errno == EINTR);
+	do {
+		int64_t left = until_ms - now_ms();
+
+		r = left > 0 ? poll(&p, 1, (int)left) : 0;
+	} while (r < 0 && errno == EINTR);
 	if (r == 0)
 		errno = ETIMEDOUT;
 	return r > 0 ? 0 : -1;
@@ -35,12 +47,14 @@ static int wait_readable(int fd)
 
 static int read_all(int fd, size_t size, char *to, size_t *ret_n)
 {
+	int64_t until_ms = now_ms() + LIMIT_MS_CONFIG_READ;
 	size_t n = 0;
 
+	*ret_n = 0;
 	while (n < size) {
 		ssize_t got;
 
-		if (wait_readable(fd) < 0)
+		if (wait_readable(fd, until_ms) < 0)
 			return -1;
 		got = read(fd, to + n, size - n);
 		if (got < 0 && (errno == EINTR || errno == EAGAIN))
@@ -50,9 +64,17 @@ static int read_all(int fd, size_t size, char *to, size_t *ret_n)
 		if (got == 0)
 			break;
 		n += (size_t)got;
+		*ret_n = n;
 	}
-	*ret_n = n;
 	return 0;
+}
+
+/* Of a file that could not be read to its end; n bytes of it were. */
+static const char *why_unread(size_t n)
+{
+	if (errno != ETIMEDOUT)
+		return strerror(errno);
+	return n > 0 ? "this pipe does not come to its end" : "nothing comes through this pipe";
 }
 
 /* The text of a regular file or of a pipe, one byte past the limit at most. NULL after a fault. */
@@ -82,8 +104,7 @@ static char *read_file(const char *path, size_t *ret_n, struct faults *f)
 	if (!text) {
 		fault_add(f, 0, 0, "out of memory");
 	} else if (read_all(fd, room, text, ret_n) < 0) {
-		fault_add(f, 0, 0, "cannot be read: %s",
-			  errno == ETIMEDOUT ? "nothing comes through this pipe" : strerror(errno));
+		fault_add(f, 0, 0, "cannot be read: %s", why_unread(*ret_n));
 		free(text);
 		text = NULL;
 	} else if (S_ISREG(st.st_mode) && *ret_n == room) {

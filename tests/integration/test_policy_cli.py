@@ -1,10 +1,12 @@
 """The commands that read a policy and a log: check, explain, test, ca, log; and what the command line says of itself."""
 
+import contextlib
 import json
 import os
 import re
 import stat
 import subprocess
+import threading
 
 import pytest
 from cryptography import x509
@@ -144,6 +146,26 @@ def test_a_pipe_is_not_waited_for(cli):
     assert r.stderr == "stile: pipe: cannot be read: nothing comes through this pipe\n"
     r = cli("check", "/dev/stdin", stdin=(cli.folder / CONFIG).read_text(), code=0)
     assert "ok (1 policy" in r.stdout
+
+
+def test_nor_is_one_that_goes_on_and_on(cli):
+    """A byte now and then. Who reads a configuration at a reload opens the log and signs leaves, too."""
+    os.mkfifo(cli.folder / "pipe")
+    over = threading.Event()
+
+    def dribble():
+        with open(cli.folder / "pipe", "wb", buffering=0) as p, contextlib.suppress(BrokenPipeError):
+            while not over.wait(0.2):
+                p.write(b"#")
+
+    writer = threading.Thread(target=dribble)
+    writer.start()
+    try:
+        r = cli("check", "pipe", code=2)
+    finally:
+        over.set()
+        writer.join()
+    assert r.stderr == "stile: pipe: cannot be read: this pipe does not come to its end\n"
 
 
 @pytest.mark.parametrize("text", ["", "- a\n", "version: 1\n  bad: indent\n", "version: [1\n", "\x00", "version: 1\n\tx: 1\n",
