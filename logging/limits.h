@@ -85,10 +85,16 @@
 #define LIMIT_EXPLAINED_PER_SEC                                                                    \
 	64 /* CONNECTs refused within TLS, a worker, at 1.4 ms of CPU; then at once */
 #define LIMIT_SESSION_CACHE 1024 /* upstream TLS sessions kept, one a destination */
-#define LIMIT_LEAF_BLANKS   4	 /* certificates with their key set, ahead of a new host */
-#define LIMIT_LEAF_DAYS	    7
-#define LIMIT_CA_DAYS	    825
-#define LIMIT_CA_RUN_DAYS   30
+/* Of TLS's own, on a connection that is up: handshake messages and alerts, of which a peer has need
+ * of a few (tickets, new keys). A rate with its burst; beyond, the connection ends. */
+#define LIMIT_TLS_MESSAGES	 100
+#define LIMIT_TLS_MESSAGES_PER_S 10
+/* Bytes of a connection that make no data, before others have their turn. */
+#define LIMIT_TLS_TURN	  32768
+#define LIMIT_LEAF_BLANKS 4 /* certificates with their key set, ahead of a new host */
+#define LIMIT_LEAF_DAYS	  7
+#define LIMIT_CA_DAYS	  825
+#define LIMIT_CA_RUN_DAYS 30
 
 /* Buffers of one connection side. A direction never holds more than its own. */
 #define LIMIT_STREAM_IN_BYTES  (LIMIT_HEAD_BYTES + 1024)

@@ -35,6 +35,8 @@ struct stream {
 	uint64_t bytes_in, bytes_out;
 	int64_t burst_at_us; /* when TLS last wrote: an idle flow starts with small records again */
 	uint32_t burst_bytes;
+	uint32_t turn_bytes;	/* read since data came of them, or the callback began */
+	int64_t messages_at_us; /* when the bucket of TLS's own messages is full again */
 	size_t last_bytes; /* of plaintext: a record with all of them ends a write; 0: none does */
 	bool in_lent;
 	bool paused;
@@ -46,6 +48,7 @@ struct stream {
 	bool error_is_tls;
 	bool handshaking;
 	bool tls_up;
+	bool tls_flooded;  /* more of TLS's own messages than are taken */
 	bool tls_more;	   /* OpenSSL may hold bytes that it has not been asked for */
 	bool socket_empty; /* the last read was short: no second one to hear EAGAIN */
 	bool socket_eof;   /* or reset */

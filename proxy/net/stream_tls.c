@@ -17,8 +17,18 @@
 #define BURST_RECORD_BYTES 4096
 #define BURST_IDLE_US	   1000000
 
+#define MESSAGE_COST_US (1000000 / LIMIT_TLS_MESSAGES_PER_S)
+
 static BIO_METHOD *bio_method, *nested_method;
 static pthread_once_t bio_once = PTHREAD_ONCE_INIT;
+
+/* What OpenSSL's queue says of a flood, whoever asks it for the words. */
+#define FLOODED 1
+static int error_lib;
+static ERR_STRING_DATA error_words[] = {
+	{ERR_PACK(0, 0, FLOODED), "too many TLS messages that are no data"},
+	{0, NULL},
+};
 
 static int take_pre(struct stream *s, char *buf, size_t n)
 {
@@ -48,7 +58,9 @@ static int bio_read(BIO *b, char *buf, int size)
 		return take_pre(s, buf, (size_t)size);
 	if (s->socket_eof)
 		return 0;
-	if (s->socket_empty && !s->write_failed) {
+	/* One call of OpenSSL's reads on for as long as nothing of it is data, and the peer may be
+	 * faster than it. What is left tells of itself with an event. */
+	if ((s->socket_empty && !s->write_failed) || s->turn_bytes >= LIMIT_TLS_TURN) {
 		BIO_set_retry_read(b);
 		return -1;
 	}
@@ -57,6 +69,7 @@ static int bio_read(BIO *b, char *buf, int size)
 	while (n < 0 && errno == EINTR);
 	if (n > 0) {
 		s->socket_empty = n < size;
+		s->turn_bytes += (uint32_t)n;
 		return (int)n;
 	}
 	if (n == 0) {
@@ -149,8 +162,35 @@ static BIO_METHOD *make_method(const char *name, int (*do_read)(BIO *, char *, i
 
 static void make_methods(void)
 {
+	error_lib = ERR_get_next_error_library();
+	ERR_load_strings(error_lib, error_words);
 	bio_method = make_method("stream", bio_read, bio_write);
 	nested_method = make_method("stream within TLS", nested_read, nested_write);
+}
+
+/* One more message or alert of TLS's own. False: it is one too many. */
+static bool take_message(struct stream *s)
+{
+	int64_t now = loop_now_us(s->loop);
+
+	if (s->messages_at_us < now)
+		s->messages_at_us = now;
+	s->messages_at_us += MESSAGE_COST_US;
+	return s->messages_at_us - now <= (int64_t)LIMIT_TLS_MESSAGES * MESSAGE_COST_US;
+}
+
+/* OpenSSL calls it for each step of a handshake and each alert, and for no record of data. A
+ * message that comes when TLS is up is a handshake to it, of which this is the end. */
+static void on_step(const SSL *ssl, int where, int what)
+{
+	struct stream *s = BIO_get_data(SSL_get_rbio(ssl));
+	bool is_message = (where & SSL_CB_EXIT) && what == 1;
+
+	if ((!is_message && where != SSL_CB_READ_ALERT) || take_message(s))
+		return;
+	/* Not a record more is looked at, of those that OpenSSL has got already either. */
+	s->tls_flooded = true;
+	SSL_set_shutdown(ssl == s->outer ? s->outer : s->ssl, SSL_RECEIVED_SHUTDOWN);
 }
 
 int stream_start_tls(struct stream *s, SSL *ssl, struct err *e)
@@ -176,11 +216,13 @@ int stream_start_tls(struct stream *s, SSL *ssl, struct err *e)
 	BIO_set_data(b, s);
 	BIO_set_init(b, 1);
 	SSL_set_bio(ssl, b, b);
+	SSL_set_info_callback(ssl, on_step);
 	s->outer = s->ssl;
 	s->ssl = ssl;
 	s->handshaking = true;
 	s->tls_up = false;
 	s->bytes_in = s->bytes_out = 0;
+	s->messages_at_us = 0;
 	stream_schedule(s);
 	return 0;
 }
@@ -189,6 +231,11 @@ int stream_start_tls(struct stream *s, SSL *ssl, struct err *e)
 static unsigned tls_failed(struct stream *s, const char *what)
 {
 	s->error_is_tls = true;
+	if (s->tls_flooded) {
+		what = error_words[0].string;
+		ERR_clear_error();
+		ERR_raise(error_lib, FLOODED);
+	}
 	if (!s->failed)
 		stream_fail_text(s, what);
 	s->corked = false;
@@ -208,6 +255,7 @@ unsigned stream_tls_handshake(struct stream *s)
 {
 	int r;
 
+	s->turn_bytes = 0;
 	clear_errors();
 	r = SSL_do_handshake(s->ssl);
 	if (r == 1) {
@@ -236,6 +284,7 @@ unsigned stream_tls_read(struct stream *s)
 	unsigned events = 0;
 
 	s->tls_more = true;
+	s->turn_bytes = 0;
 	while (!s->failed) {
 		size_t room, got = 0;
 		unsigned char *at;
@@ -257,6 +306,7 @@ unsigned stream_tls_read(struct stream *s)
 		if (r == 1) {
 			s->in_end += got;
 			s->bytes_in += got;
+			s->turn_bytes = 0;
 			events |= STREAM_DATA;
 			s->tls_more = !s->socket_empty || holds_bytes(s);
 			if (!s->tls_more)
@@ -267,6 +317,8 @@ unsigned stream_tls_read(struct stream *s)
 		case SSL_ERROR_WANT_READ:
 		case SSL_ERROR_WANT_WRITE: s->tls_more = false; break;
 		case SSL_ERROR_ZERO_RETURN:
+			if (s->tls_flooded)
+				break;
 			s->eof = true;
 			events |= STREAM_EOF;
 			break;
@@ -279,7 +331,9 @@ unsigned stream_tls_read(struct stream *s)
 		}
 		break;
 	}
-	if (s->failed)
+	if (s->tls_flooded && !s->failed)
+		events |= tls_failed(s, NULL);
+	else if (s->failed)
 		events |= STREAM_ERROR;
 	else if (stream_pending(s) > 0 && !s->corked)
 		stream_flush(s); /* tickets, key updates */
@@ -309,9 +363,11 @@ static int write_record(struct stream *s, const unsigned char *p, size_t n)
 		size_t written;
 
 		if (SSL_write_ex(s->ssl, p, n, &written) != 1) {
-			if (!s->failed)
+			/* Mostly it has: there is no room or no memory for a record. */
+			if (!s->failed) {
 				stream_fail_text(s, "TLS failed while writing");
-			s->error_is_tls = true;
+				s->error_is_tls = true;
+			}
 			stream_schedule(s);
 			return -1;
 		}

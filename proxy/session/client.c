@@ -402,7 +402,9 @@ static void on_stream(void *arg, unsigned events)
 	struct client *c = arg;
 
 	if (events & STREAM_ERROR) {
-		if (c->state == CLIENT_TLS || c->leaf_unproven)
+		bool is_broken = stream_error_is_tls(c->s) && !stream_was_cut(c->s);
+
+		if (c->state == CLIENT_TLS || c->leaf_unproven || is_broken)
 			intercept_failed(c);
 		else
 			client_close(c, REASON_CLIENT_CLOSED, "the client reset the connection");

@@ -87,7 +87,8 @@ void intercept_failed(struct client *c)
 {
 	struct err e = ERR_INIT;
 
-	if (c->connect && c->connect->pending && stream_error_is_tls(c->s)) {
+	if (c->connect && stream_error_is_tls(c->s) &&
+	    (c->connect->pending || !stream_was_cut(c->s))) {
 		(void)clientfail_explain(stream_ssl(c->s), &e);
 		client_close(c, e.reason, e.text);
 	} else {

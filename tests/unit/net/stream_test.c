@@ -4,12 +4,14 @@
  * over.
  */
 #include <errno.h>
+#include <event2/event.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -682,6 +684,100 @@ static void test_tls_wrong_name_fails(void **state)
 	stream_close(s.s);
 }
 
+/* n messages of TLS's own, and a byte behind each. */
+static void send_messages(struct side *from, int n)
+{
+	SSL *ssl = stream_ssl(from->s);
+
+	for (int i = 0; i < n && !(from->seen & STREAM_ERROR); i++) {
+		if (SSL_is_server(ssl))
+			assert_int_equal(SSL_new_session_ticket(ssl), 1);
+		else
+			assert_int_equal(SSL_key_update(ssl, SSL_KEY_UPDATE_NOT_REQUESTED), 1);
+		assert_int_equal(SSL_do_handshake(ssl), 1);
+		stream_write(from->s, STR("x"));
+	}
+}
+
+/* A burst is taken, and what comes with it; more end the connection, data or not. */
+static void messages_have_a_bound(struct side *from, struct side *to)
+{
+	run_ms(20);
+	send_messages(from, LIMIT_TLS_MESSAGES / 2);
+	RUN_UNTIL(to->got == LIMIT_TLS_MESSAGES / 2);
+	assert_false(to->seen & STREAM_ERROR);
+	for (int i = 0; i < 100 && !(to->seen & STREAM_ERROR); i++) {
+		send_messages(from, LIMIT_TLS_MESSAGES);
+		run_ms(10);
+	}
+	assert_true(to->seen & STREAM_ERROR);
+	assert_true(stream_error_is_tls(to->s));
+	assert_false(stream_was_cut(to->s));
+	assert_non_null(strstr(stream_error(to->s)->text, "too many TLS messages"));
+	stream_close(from->s);
+	stream_close(to->s);
+}
+
+static void test_tls_messages_of_a_client_have_a_bound(void **state)
+{
+	struct side c, s;
+
+	(void)state;
+	tls_pair(&c, &s);
+	messages_have_a_bound(&c, &s);
+}
+
+static void test_tls_messages_of_an_origin_have_a_bound(void **state)
+{
+	struct side c, s;
+
+	(void)state;
+	tls_pair(&c, &s);
+	messages_have_a_bound(&s, &c);
+}
+
+static void test_nested_messages_have_a_bound(void **state)
+{
+	struct side c, s;
+
+	(void)state;
+	nested_pair(&c, &s);
+	messages_have_a_bound(&s, &c);
+}
+
+/* A handshake message in records of a byte each, without end: a turn takes a part of it. */
+static void test_tls_turn_has_a_bound(void **state)
+{
+	static const unsigned char head[] = {22, 3, 1, 0, 4, 1, 1, 0xff, 0xf0},
+				   piece[] = {22, 3, 1, 0, 1, 3};
+	unsigned char *flood = malloc(4 * LIMIT_TLS_TURN + sizeof(piece));
+	size_t n = sizeof(head);
+	int raw, before = 0, after = 0;
+	struct side s;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	memcpy(flood, head, n);
+	for (; n < 4 * LIMIT_TLS_TURN; n += sizeof(piece))
+		memcpy(flood + n, piece, sizeof(piece));
+	pair(&s, &raw);
+	assert_int_equal(write(raw, flood, n), (ssize_t)n);
+	assert_int_equal(stream_start_tls(s.s, server_ssl(), &e), 0);
+	assert_int_equal(ioctl(stream_fd(s.s), FIONREAD, &after), 0);
+	do {
+		before = after;
+		assert_int_equal(event_base_loop(loop_base(loop), EVLOOP_ONCE | EVLOOP_NONBLOCK),
+				 0);
+		assert_int_equal(ioctl(stream_fd(s.s), FIONREAD, &after), 0);
+		/* And one read(2), which may be OpenSSL's whole buffer. */
+		assert_true(before - after < LIMIT_TLS_TURN + 20000);
+	} while (after > 0 && !(s.seen & STREAM_ERROR));
+	assert_int_equal(after, 0); /* all of it was taken in the end */
+	stream_close(s.s);
+	close(raw);
+	free(flood);
+}
+
 /* Pausing with records inside OpenSSL loses nothing and does not spin. */
 static void test_tls_pause_with_pending(void **state)
 {
@@ -908,6 +1004,12 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_tls_fed_with_buffered_input, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_tls_wrong_name_fails, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_nested_wrong_name_fails, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_tls_messages_of_a_client_have_a_bound, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_tls_messages_of_an_origin_have_a_bound, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(test_nested_messages_have_a_bound, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_tls_turn_has_a_bound, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_tls_pause_with_pending, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_tls_drained_by_a_read, setup, teardown),
 	};
