@@ -198,8 +198,9 @@
 #define LIMIT_TOKEN_FIELD_BYTES	  1024 /* a longer Proxy-Authorization holds no token of ours */
 
 /* The state that several stiles share (proxy/state/). */
-#define LIMIT_MS_STATE_POLL	  250 /* what changed is asked for so often */
-#define LIMIT_MS_STATE_GAP	  10  /* and for a token that is not known here, at most so often */
+#define LIMIT_MS_STATE_POLL	  250  /* what changed is asked for so often */
+#define LIMIT_MS_STATE_PRIMARY	  1000 /* whether it is a replica is looked at so often */
+#define LIMIT_MS_STATE_GAP	  10 /* and for a token that is not known here, at most so often */
 #define LIMIT_MS_STATE_ANSWER	  1000 /* for one answer */
 #define LIMIT_MS_STATE_CONNECT	  5000 /* name, connection, TLS and password together */
 #define LIMIT_MS_STATE_RETRY	  200  /* after a failure; doubled by each, up to: */

@@ -60,6 +60,7 @@ struct state {
 	size_t page_n, loaded;
 	unsigned char page[LIMIT_STATE_PAGE][STATE_DIGEST_BYTES];
 	int64_t sync_at_us;
+	int64_t primary_at_us; /* it was no replica then; 0: not asked on this connection */
 	uint64_t covers; /* the tickets that the question under way, or the last one, answers */
 	bool pays;
 	struct state_record paying; /* its end is being told of */

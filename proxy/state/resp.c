@@ -177,8 +177,11 @@ const char *resp_complaint(const struct resp_value *v)
 		{"OOM", "it has no memory left"},
 		{"MISCONF", "it cannot write its data to disk"},
 		{"BUSY", "it is busy with a script"},
+		{"CLUSTERDOWN", "it is a part of a cluster that is down"},
 		{"MOVED", "it is a part of a cluster, and the keys are elsewhere"},
 		{"ERR DB index", "it has no such database"},
+		{"ERR unknown command", "it does not know the commands that are needed (is it a "
+					"sentinel?)"},
 	};
 	struct str s = resp_text(v);
 

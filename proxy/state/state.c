@@ -267,6 +267,7 @@ static void on_linked(void *arg, struct resp *r, const struct err *why)
 	resp_set_owner(r, on_failed, st);
 	st->phase = PHASE_LOAD;
 	st->reload = true;
+	st->primary_at_us = 0;
 	sync_start(st);
 }
 

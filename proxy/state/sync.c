@@ -184,23 +184,33 @@ static void on_seeded(void *arg, const struct resp_value *v)
 		sync_start(st);
 }
 
-/* It is empty: new, or emptied. */
-static void seed(struct state *st)
+/* Where there is one already this changes nothing. */
+static void write_epoch(struct state *st, void (*answered)(void *arg, const struct resp_value *v))
 {
 	unsigned char raw[EPOCH_LEN / 2];
 	char text[EPOCH_LEN + 1], mem[KEY_ROOM];
 	struct str argv[] = {STR("SET"), STR_NONE, STR_NONE, STR("NX")};
 
-	if (++st->seeds > TRIES || RAND_bytes(raw, sizeof(raw)) != 1) {
-		st->seeds = 0;
-		broken(st, "it does not keep what is written to it");
+	if (RAND_bytes(raw, sizeof(raw)) != 1) {
+		broken(st, "no random numbers");
 		return;
 	}
 	for (size_t i = 0; i < sizeof(raw); i++)
 		(void)snprintf(text + 2 * i, 3, "%02x", raw[i]);
 	argv[1] = key(st, "epoch", "", mem);
 	argv[2] = str_from(text, EPOCH_LEN);
-	ask(st, ARRAY_LEN(argv), argv, on_seeded);
+	ask(st, ARRAY_LEN(argv), argv, answered);
+}
+
+/* It is empty: new, or emptied. */
+static void seed(struct state *st)
+{
+	if (++st->seeds > TRIES) {
+		st->seeds = 0;
+		broken(st, "it does not keep what is written to it");
+		return;
+	}
+	write_epoch(st, on_seeded);
 }
 
 static bool is_epoch(struct str s)
@@ -264,7 +274,7 @@ static void on_versions(void *arg, const struct resp_value *v)
 	}
 }
 
-void sync_start(struct state *st)
+static void ask_versions(struct state *st)
 {
 	char epoch[KEY_ROOM], version[KEY_ROOM], floor[KEY_ROOM];
 	struct str argv[] = {STR("MGET"), STR_NONE, STR_NONE, STR_NONE};
@@ -272,11 +282,35 @@ void sync_start(struct state *st)
 	argv[1] = key(st, "epoch", "", epoch);
 	argv[2] = key(st, "version", "", version);
 	argv[3] = key(st, "floor", "", floor);
+	ask(st, ARRAY_LEN(argv), argv, on_versions);
+}
+
+static void on_primary(void *arg, const struct resp_value *v)
+{
+	struct state *st = arg;
+
+	if (v->kind == RESP_ERROR && str_starts(resp_text(v), STR("READONLY"))) {
+		broken(st, resp_complaint(v));
+		return;
+	}
+	/* Full, or without a disk: it can still be read. */
+	st->primary_at_us = st->sync_at_us;
+	ask_versions(st);
+}
+
+/* A replica that has lost its master goes on answering, and hears of no end. That it will not write
+ * is what tells it from a master, with the commands that we may run anyway. */
+void sync_start(struct state *st)
+{
 	st->busy = true;
 	/* In this order: what is asked for behind this is answered by the next one. */
 	st->covers = atomic_load(&st->asked);
 	st->sync_at_us = state_boot_us();
-	ask(st, ARRAY_LEN(argv), argv, on_versions);
+	if (st->primary_at_us == 0 ||
+	    st->sync_at_us - st->primary_at_us >= LIMIT_MS_STATE_PRIMARY * 1000LL)
+		write_epoch(st, on_primary);
+	else
+		ask_versions(st);
 }
 
 /* ---- changes of our own ---- */
@@ -315,9 +349,11 @@ static const char add_script[] =
 	"redis.call('SET', KEYS[6], ARGV[2])\n"
 	"redis.call('PEXPIREAT', KEYS[6], ARGV[6])\n" NEXT_VERSION;
 
+/* DEL first: a Redis without memory runs it, and then lets a script that has begun to write end. So
+ * an end is told of even there. */
 static const char end_script[] =
 	"if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 'epoch' end\n"
-	"if redis.call('EXISTS', KEYS[5]) == 0 then return 'gone' end\n"
+	"if redis.call('DEL', KEYS[5]) == 0 then return 'gone' end\n"
 	"redis.call('SET', KEYS[5], ARGV[3])\n"
 	"redis.call('PEXPIREAT', KEYS[5], ARGV[4])\n"
 	"if redis.call('GET', KEYS[6]) == ARGV[2] then redis.call('DEL', KEYS[6]) "

@@ -274,6 +274,46 @@ def test_an_end_that_could_not_be_told_of_is_told_later(pair, redis):
     check_refusal(a.get(box), 407, "token_revoked")
 
 
+def test_a_replica_is_none_that_hears_of_ends(pair, redis):
+    """It has lost its master, and answers every question with what it knew then."""
+    a, b = pair
+    box, ended = a.new(), a.new("--name", "ended")
+    with tunnel(b, box) as carried:
+        redis("REPLICAOF", "127.0.0.1", "1")
+        assert is_closed(carried)
+    check_refusal(b.get(box), 503, "state_unavailable")
+    assert "replica" in b.status()["state"]["error"]
+    got = ask(a, "sandbox", "revoke", "ended", status=1)
+    assert "it has ended here" in got.stderr
+    assert "out of reach" in ask(a, "sandbox", "new", "--policy", "agent", "--listener", "strict", status=1).stderr
+    # Nor does one that begins there take it for current.
+    redis("CLIENT", "KILL", "TYPE", "normal")
+    with pytest.raises(AssertionError):
+        wait_for(lambda: b.status()["state"]["available"], seconds=2)
+    redis("REPLICAOF", "NO", "ONE")
+    becomes(b, box, 200)
+    becomes(b, ended, 407)
+
+
+def test_a_full_redis(pair, redis):
+    """It gives no more memory: what there is can be read, and ended, which needs none."""
+    a, b = pair
+    box, ended = a.new(), a.new()
+    assert b.get(box).status == b.get(ended).status == 200
+    redis("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    redis("CONFIG", "SET", "maxmemory", "1mb")
+    assert "no memory" in ask(a, "sandbox", "new", "--policy", "agent", "--listener", "strict", status=1).stderr
+    ended.revoke()
+    becomes(b, ended, 407)
+    check_refusal(b.get(ended), 407, "token_revoked")
+    # One that connects now reads all of it.
+    redis("CLIENT", "KILL", "TYPE", "normal")
+    b.wait_up()
+    assert b.get(box).status == 200
+    redis("CONFIG", "SET", "maxmemory", "0")
+    assert b.get(a.new()).status == 200
+
+
 def test_what_others_write_there(make, redis):
     """Nonsense, records of policies that are not ours, lives that nobody gives out: none opens anything."""
     a = make(redis)
