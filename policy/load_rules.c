@@ -123,6 +123,17 @@ static void read_method(struct loader *l, const struct yaml_node *node, struct r
 					: "a tunnel is admitted by its target (remove it)");
 		return;
 	}
+	if (str_eq(s, STR("*"))) {
+		/* A token, so a method: a deny of it would deny next to nothing. */
+		fault_add(l->f, node->line, node->col,
+			  "`*` is no pattern here, but a method of that name (leave `methods` out "
+			  "for any)");
+		return;
+	}
+	if (str_eq_nocase(s, STR("ANY")) || str_eq_nocase(s, STR("ALL")))
+		fault_warn(l->f, node->line, node->col,
+			   "`%.*s` is a method of that name (leave `methods` out for any)",
+			   SHOW(s));
 	if (usual_method(s))
 		fault_warn(l->f, node->line, node->col,
 			   "methods are case-sensitive, and `%.*s` is not %s", SHOW(s),

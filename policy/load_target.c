@@ -56,6 +56,19 @@ static int find_scheme(struct str word, enum scheme *ret, struct err *e)
 	return err_set(e, "unknown scheme `%.*s` (write https, http, wss, ws or tcp)", SHOW(word));
 }
 
+/* https//a.test would be the path //a.test of a host called https. */
+static int check_colon(struct str text, struct err *e)
+{
+	ptrdiff_t slash = str_find(text, '/');
+	enum scheme scheme;
+
+	if (slash < 0 || !str_starts(str_skip(text, (size_t)slash), STR("//")) ||
+	    find_scheme(str_head(text, (size_t)slash), &scheme, e) < 0)
+		return 0;
+	return err_set(e, "`%.*s` lacks the colon of its scheme (write %s:%.*s)", SHOW(text),
+		       scheme_word(scheme), SHOW(str_skip(text, (size_t)slash)));
+}
+
 /* Cuts the scheme off *text, if there is one. */
 static int cut_scheme(struct str *text, enum scheme *ret, struct err *e)
 {
@@ -76,7 +89,7 @@ static int cut_scheme(struct str *text, enum scheme *ret, struct err *e)
 	}
 	if (text->p[0] == '/')
 		return err_set(e, "`%.*s` has no host (write https://HOST/path)", SHOW(*text));
-	return 0;
+	return check_colon(*text, e);
 }
 
 /* ---- host ---- */
@@ -150,15 +163,14 @@ static int read_host(struct str host, struct target *t, struct err *e)
 
 /* ---- port ---- */
 
-static int read_number(struct str s, uint16_t *ret, struct err *e)
+static bool read_number(struct str s, uint16_t *ret)
 {
 	uint64_t n;
 
 	if (s.n == 0 || s.n > 5 || str_to_u64(s, &n) < 0 || n == 0 || n > 65535 || s.p[0] == '0')
-		return err_set(e, "the port `%.*s` (write 1 to 65535, a range 8000-8999, or *)",
-			       SHOW(s));
+		return false;
 	*ret = (uint16_t)n;
-	return 0;
+	return true;
 }
 
 static int read_port(struct str s, struct target *t, struct err *e)
@@ -170,11 +182,10 @@ static int read_port(struct str s, struct target *t, struct err *e)
 		t->port_last = 65535;
 		return 0;
 	}
-	if (read_number(first, &t->port_first, e) < 0)
-		return -1;
-	t->port_last = t->port_first;
-	if (last.p && read_number(last, &t->port_last, e) < 0)
-		return -1;
+	if (!read_number(first, &t->port_first) ||
+	    !read_number(last.p ? last : first, &t->port_last))
+		return err_set(e, "the port `%.*s` (write 1 to 65535, a range 8000-8999, or *)",
+			       SHOW(s));
 	if (t->port_last < t->port_first)
 		return err_set(e, "the port range `%.*s` is empty (write the smaller one first)",
 			       SHOW(s));
@@ -222,17 +233,20 @@ static int read_authority(struct str authority, struct target *t, struct err *e)
 	return colon < 0 ? default_port(authority, t, e) : read_port(port, t, e);
 }
 
-/* 10.0.0.0/8 would be the path /8 of one address: nobody means that. */
+/* 10.0.0.0/8 would be the path /8 of one address, 10.0.0.0/8:443 the path /8:443: nobody means
+ * that. */
 static bool is_range(struct str text, const struct target *t, struct str path)
 {
-	char before = path.n < text.n ? text.p[text.n - path.n - 1] : '\0';
-	uint64_t bits;
+	struct str before = str_head(text, text.n - path.n), port = str_skip(path, 1),
+		   bits = str_split(&port, ':');
+	uint64_t n;
 
-	if (t->host.kind == HOST_IPV4 ? str_find(text, ':') >= 0 : before != ']')
+	if (t->host_kind != TARGET_HOST_EXACT || t->host.kind == HOST_NAME || path.n == 0 ||
+	    str_find(text, '/') != (ptrdiff_t)before.n)
+		return false;
+	if (t->host.kind == HOST_IPV4 ? str_find(before, ':') >= 0 : before.p[before.n - 1] != ']')
 		return false; /* a port or a scheme says that it is a URL */
-	return t->host_kind == TARGET_HOST_EXACT && t->host.kind != HOST_NAME && path.n >= 2 &&
-	       path.n <= 4 && str_to_u64(str_skip(path, 1), &bits) == 0 && bits <= 128 &&
-	       str_find(text, '/') == (ptrdiff_t)(text.n - path.n);
+	return bits.n >= 1 && bits.n <= 3 && str_to_u64(bits, &n) == 0 && n <= 128;
 }
 
 int load_target(struct str text, struct target *ret, struct err *e)

@@ -225,6 +225,9 @@ static void on_scalar(struct yaml_builder *b, const yaml_event_t *e)
 				  "a value longer than %d bytes (the limit)", LIMIT_YAML_SCALAR);
 		return;
 	}
+	/* Whoever shows the text ends it there: "unknown key `methods`". */
+	if (str_find(text, '\0') >= 0)
+		fault_add(b->f, AT(e->start_mark), "a text with the character U+0000 (remove it)");
 	node = new_node(b, quoted || !is_null(text) ? YAML_SCALAR : YAML_NULL, &e->start_mark);
 	if (!node)
 		return;
