@@ -68,6 +68,52 @@ struct session_cache *trust_sessions(const struct trust *t)
 	return t->sessions;
 }
 
+/* Is host the name that a dNSName of an exclusion says, or below it (RFC 5280 section 4.2.1.10)? */
+static bool is_within(const char *host, const ASN1_IA5STRING *base)
+{
+	struct str h = str_from_c(host),
+		   b = str_from(ASN1_STRING_get0_data(base), (size_t)ASN1_STRING_length(base));
+
+	if (b.n == 0)
+		return true;
+	if (b.n > h.n || !str_eq_nocase(str_skip(h, h.n - b.n), b))
+		return false;
+	return b.n == h.n || b.p[0] == '.' || h.p[h.n - b.n - 1] == '.';
+}
+
+static bool excludes(X509 *ca, const char *host)
+{
+	NAME_CONSTRAINTS *nc = NULL;
+	bool found = false;
+
+	if (X509_get_ext_by_NID(ca, NID_name_constraints, -1) < 0)
+		return false;
+	nc = X509_get_ext_d2i(ca, NID_name_constraints, NULL, NULL);
+	for (int i = 0; nc && i < sk_GENERAL_SUBTREE_num(nc->excludedSubtrees); i++) {
+		const GENERAL_NAME *gn = sk_GENERAL_SUBTREE_value(nc->excludedSubtrees, i)->base;
+
+		found |= gn->type == GEN_DNS && is_within(host, gn->d.dNSName);
+	}
+	found |= !nc;
+	NAME_CONSTRAINTS_free(nc);
+	return found;
+}
+
+/* OpenSSL compares the names of the certificate with what its CAs may not sign: *.a.test is no name
+ * within an excluded x.a.test, and would be taken for x.a.test all the same. So the name that is
+ * asked for is compared as well. What is permitted needs no such look: with *.a.test all of it is.
+ */
+static bool is_excluded(X509_STORE_CTX *store)
+{
+	STACK_OF(X509) *chain = X509_STORE_CTX_get0_chain(store);
+	const char *host = X509_VERIFY_PARAM_get0_host(X509_STORE_CTX_get0_param(store), 0);
+
+	for (int i = 1; host && i < sk_X509_num(chain); i++)
+		if (excludes(sk_X509_value(chain, i), host))
+			return true;
+	return false;
+}
+
 /* Watches, and never turns a no into a yes. */
 static int on_verify(int ok, X509_STORE_CTX *store)
 {
@@ -75,6 +121,10 @@ static int on_verify(int ok, X509_STORE_CTX *store)
 	struct trust_conn *conn = ssl ? trust_conn_of(ssl) : NULL;
 	X509 *bad = X509_STORE_CTX_get_current_cert(store);
 
+	if (ok && X509_STORE_CTX_get_error_depth(store) == 0 && is_excluded(store)) {
+		X509_STORE_CTX_set_error(store, X509_V_ERR_EXCLUDED_VIOLATION);
+		ok = 0;
+	}
 	if (ok || !conn || conn->error != X509_V_OK)
 		return ok;
 	conn->error = X509_STORE_CTX_get_error(store);

@@ -44,6 +44,7 @@ struct pki_spec {
 	const EVP_MD *md;	       /* NULL: SHA-256 */
 	const struct pki_pair *issuer; /* NULL: self-signed */
 	const char *eku;	       /* NULL: none */
+	const char *constraints;       /* name constraints; NULL: none */
 };
 
 PKI_UNUSED static void pki_add_ext(X509 *x, X509 *issuer, int nid, const char *value)
@@ -105,6 +106,8 @@ PKI_UNUSED static struct pki_pair pki_make(const struct pki_spec *spec)
 		pki_add_raw_dns(p.cert, spec->raw_dns, spec->raw_dns_n);
 	if (spec->eku)
 		pki_add_ext(p.cert, issuer, NID_ext_key_usage, spec->eku);
+	if (spec->constraints)
+		pki_add_ext(p.cert, issuer, NID_name_constraints, spec->constraints);
 	assert_true(X509_sign(p.cert, spec->issuer ? spec->issuer->key : p.key,
 			      spec->md ? spec->md : EVP_sha256()) > 0);
 	return p;

@@ -180,6 +180,41 @@ static void wildcards(void **state)
 	BAD(seen(LEAF(.san = "DNS:*.*.test"), NULL, "b.a.test"), "not for");
 }
 
+static struct err seen_below(const char *constraints, const char *san, const char *host)
+{
+	struct pki_pair ca = pki_make(&(struct pki_spec){
+		.cn = "Bounded", .ca = true, .issuer = &root, .constraints = constraints});
+	struct err e =
+		seen(&(struct pki_spec){.cn = "x", .issuer = &ca, .san = san}, ca.cert, host);
+
+	pki_free(&ca);
+	return e;
+}
+
+/* A CA that may not sign for a name cannot do so with a wildcard above it, either. */
+static void name_constraints(void **state)
+{
+	static const char permitted[] = "critical,permitted;DNS:b.a.test";
+	static const char excluded[] = "critical,excluded;DNS:b.a.test";
+	static const char above[] = "critical,excluded;DNS:.a.test";
+
+	(void)state;
+	good(seen_below(permitted, "DNS:b.a.test", "b.a.test"));
+	good(seen_below(permitted, "DNS:c.b.a.test,DNS:*.b.a.test", "d.b.a.test"));
+	BAD(seen_below(permitted, "DNS:*.a.test", "b.a.test"), "permitted subtree violation");
+	BAD(seen_below(permitted, "DNS:c.test", "c.test"), "permitted subtree violation");
+	BAD(seen_below(excluded, "DNS:b.a.test", "b.a.test"), "excluded subtree violation");
+	BAD(seen_below(excluded, "DNS:*.a.test", "b.a.test"), "excluded subtree violation",
+	    "issuer CN=Bounded");
+	BAD(seen_below(excluded, "DNS:*.a.test", "B.A.test"), "excluded subtree violation");
+	good(seen_below(excluded, "DNS:*.a.test", "c.a.test"));
+	good(seen_below(excluded, "DNS:*.a.test", "bb.a.test"));
+	good(seen_below("critical,excluded;DNS:c.b.a.test", "DNS:*.a.test", "b.a.test"));
+	BAD(seen_below(above, "DNS:*.a.test", "b.a.test"), "excluded subtree violation");
+	good(seen_below(above, "DNS:a.test", "a.test"));
+	good(seen_below("critical,excluded;IP:10.0.0.0/255.0.0.0", "DNS:*.a.test", "b.a.test"));
+}
+
 static void addresses(void **state)
 {
 	static const unsigned char v4[] = {127, 0, 0, 1}, other[] = {127, 0, 0, 2};
@@ -691,6 +726,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(names),
 		cmocka_unit_test(wildcards),
+		cmocka_unit_test(name_constraints),
 		cmocka_unit_test(addresses),
 		cmocka_unit_test(unusable_hosts),
 		cmocka_unit_test(dates),
