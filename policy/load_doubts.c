@@ -1,9 +1,9 @@
 /*
  * Looks for rules that are right one by one and odd together: an allow that an earlier allow or a
  * deny leaves nothing to decide, a tunnel that a deny with a path closes, an address that the rule
- * itself does not admit. Each target is compared
- * with those of its own host alone, and with so many of them at most, so that the price of a long
- * list stays that of its length. Called by load_policies.c for a policy without errors.
+ * itself does not admit, a deny that misses what it looks like. Each target is compared with those
+ * of its own host alone, and with so many of them at most, so that the price of a long list stays
+ * that of its length. Called by load_policies.c for a policy without errors.
  */
 #include <string.h>
 
@@ -272,6 +272,34 @@ static void doubt_address(struct loader *l, const struct rule *r, const struct t
 		   strchr(e.text, '(') ? "" : " (name it in the rule's `addresses:`)");
 }
 
+/* A deny of `secret*.git` holds without .git too; one of `*.git` would hold for all that there is.
+ */
+static bool is_any_repository(struct str segment)
+{
+	size_t n = segment.n;
+
+	if (n < 5 || !str_ends(segment, STR(".git")))
+		return false;
+	for (size_t i = 0; i < n - 4; i++)
+		if (segment.p[i] != '*')
+			return false;
+	return true;
+}
+
+static void doubt_repositories(struct loader *l, const struct rule *r, const struct target *t)
+{
+	struct str rest = t->path ? pattern_str(t->path) : STR_NONE;
+
+	while (r->effect == RULE_DENY && rest.p)
+		if (is_any_repository(str_split(&rest, '/'))) {
+			fault_warn(l->f, t->line, t->col,
+				   "`*.git` misses repositories that are asked for without .git "
+				   "(deny `**/info/refs`, `**/git-upload-pack` and "
+				   "`**/git-receive-pack`)");
+			return;
+		}
+}
+
 void load_doubts(struct loader *l, const struct policy *p)
 {
 	for (size_t i = 0; i < policy_rules_n(p); i++) {
@@ -279,6 +307,7 @@ void load_doubts(struct loader *l, const struct policy *p)
 
 		for (size_t j = 0; j < r->targets_n; j++) {
 			doubt_address(l, r, &r->targets[j]);
+			doubt_repositories(l, r, &r->targets[j]);
 			doubt_target(l, policy_index(p), r, &r->targets[j]);
 		}
 	}

@@ -467,6 +467,16 @@ static bool glob_is(struct pattern_forms *f, const struct segment *seg, const st
 	return false;
 }
 
+/* A glob without its ending, in which there is no wildcard; empty if it has none. */
+static struct segment stem_glob(const struct segment *seg)
+{
+	size_t ending_n = seg->text.n - seg->stem.n;
+
+	if (seg->stem.n == 0)
+		return (struct segment){0};
+	return (struct segment){.text = seg->stem, .tail_n = seg->tail_n - (uint32_t)ending_n};
+}
+
 static bool has_other(const struct text *t, size_t n, uint16_t id)
 {
 	for (size_t i = 0; i < n; i++)
@@ -481,14 +491,22 @@ static bool text_is(struct pattern_forms *f, const struct segment *seg, struct l
 {
 	const struct text *t = &f->texts.v[id];
 	size_t n = last ? t->last_n : t->others_n;
+	bool may_lack_ending = seg->stem.n > 0 && (last || seg->git);
+	struct segment stem;
 
 	if (last && ((t->s.n == 0 && seg->index) || (seg->text.n == 0 && t->index_trimmed)))
 		return true;
-	if (seg->glob)
-		return glob_is(f, seg, t, n);
+	if (seg->glob) {
+		if (glob_is(f, seg, t, n))
+			return true;
+		if (!may_lack_ending)
+			return false;
+		stem = stem_glob(seg);
+		return glob_is(f, &stem, t, t->cut_n);
+	}
 	if (literal.text != TEXT_NONE && (id == literal.text || has_other(t, n, literal.text)))
 		return true;
-	return (last || seg->git) && literal.stem != TEXT_NONE &&
+	return may_lack_ending && literal.stem != TEXT_NONE &&
 	       (id == literal.stem || has_other(t, t->cut_n, literal.stem));
 }
 
@@ -554,13 +572,18 @@ static uint64_t stands_in(const struct pattern_forms *f, uint16_t id, bool raw)
 static uint64_t glob_stands_in(struct pattern_forms *f, const struct segment *seg, uint64_t forms,
 			       bool raw)
 {
+	struct segment stem = stem_glob(seg);
+	size_t *steps = &f->texts.steps;
 	uint64_t some = 0;
 
 	for (size_t k = 0; k < f->texts.n && forms & ~some && !is_spent(f); k++) {
 		uint64_t in = stands_in(f, (uint16_t)k, raw);
+		struct str s = f->texts.v[k].s;
 
-		f->texts.steps++;
-		if (in & forms & ~some && segment_glob(seg, f->texts.v[k].s, !raw, &f->texts.steps))
+		++*steps;
+		if (in & forms & ~some &&
+		    (segment_glob(seg, s, !raw, steps) ||
+		     (stem.text.n > 0 && segment_glob(&stem, s, true, steps))))
 			some |= in;
 	}
 	return some;

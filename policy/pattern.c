@@ -140,13 +140,28 @@ bool pattern_match(const struct pattern *p, struct str path)
 
 /* ---- compiling ---- */
 
+/* STR_NONE: there is no ending to leave out, or nothing in front of it that names a thing: `*.php`
+ * is all that have this format, and not all that there is. */
+static struct str stem_of(struct str text, bool last, char wild)
+{
+	struct str stem = reading_without_format(text, last);
+
+	for (size_t i = 0; stem.n < text.n && i < stem.n; i++)
+		if (stem.p[i] != wild)
+			return stem;
+	return STR_NONE;
+}
+
 /* Cuts l->text (n bytes, starts with '/') into segments. `broad`: empty segments go, and so do dots
  * and blanks at the end of a segment, since the path is tried without them too. */
 static int list_cut(struct segment_list *l, size_t n, char wild, bool broad, struct err *e)
 {
-	struct str text = str_from(l->text, n);
+	struct str text;
 	size_t count = 0, end;
 
+	while (broad && n > 1 && l->text[n - 1] == '/')
+		n--; /* or the last segment would not be known for it */
+	text = str_from(l->text, n);
 	for (size_t i = 0; i < n; i++)
 		count += l->text[i] == '/';
 	l->v = calloc(count ? count : 1, sizeof(*l->v));
@@ -164,12 +179,10 @@ static int list_cut(struct segment_list *l, size_t n, char wild, bool broad, str
 			continue;
 		seg->any = seg->text.n == 2 && seg->text.p[0] == wild && seg->text.p[1] == wild;
 		seg->file = broad && end == n && !seg->any && reading_is_file(seg->text);
-		if (broad && !seg->glob) {
-			seg->index = end == n && reading_is_index(seg->text);
+		if (broad) {
+			seg->index = !seg->glob && end == n && reading_is_index(seg->text);
 			seg->git = str_ends(seg->text, STR(".git"));
-			seg->stem = reading_without_format(seg->text, end == n);
-			if (seg->stem.n == seg->text.n)
-				seg->stem = STR_NONE;
+			seg->stem = stem_of(seg->text, end == n, wild);
 		}
 		/* A plus is a blank; text ends nowhere else by it. */
 		for (size_t i = start; broad && i < end; i++)

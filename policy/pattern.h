@@ -31,8 +31,9 @@ bool pattern_match(const struct pattern *p, struct str path);
  * encoded slashes and what looks like one as slashes or not, each kind by itself; dot segments
  * resolved; trailing slash and trailing dots or blanks dropped; case, accents and compatibility
  * folded on both sides; a plus as a blank; a host in front of the path, a session of ASP.NET within
- * it, `a../` as `a/../`; the format in which a thing is wanted (`.json`), a page without its
- * ending, a folder's page as the folder; and these together. */
+ * it, `a../` as `a/../`; the format in which a thing is wanted (`.json`), a page or a repository
+ * without its ending unless a wildcard is all that is in front of it, a folder's page as the
+ * folder; and these together. */
 bool pattern_match_broad(const struct pattern *p, struct str path);
 
 /* The same for many rules and one path, which is read once. `path` is borrowed and must live as

@@ -17,9 +17,9 @@
 
 struct segment {
 	struct str text; /* borrowed from the list's text; broad: a blank for a plus */
-	struct str
-		stem;  /* broad: text without the ending of a page or of a repository; else empty */
-	uint32_t hash; /* segment_hash of text */
+	struct str stem; /* broad: text without the ending of a page or of a repository; empty if it
+			    has none, or nothing else but wildcards */
+	uint32_t hash;	 /* segment_hash of text */
 	uint32_t stem_hash; /* and of stem */
 	uint32_t tail_n;    /* of a glob: what stands behind its last wildcard */
 	bool any;	    /* `**` */

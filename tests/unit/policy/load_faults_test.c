@@ -906,6 +906,12 @@ static void test_doubts(void **state)
 		{RULES(R("allow: '*.x.test'") R("allow: '*.y.x.test'")),
 		 {"6:16: warning: this never decides: line 5"}},
 		{RULES(R("allow: '*.x.test'") R("allow: x.test")), {NULL}},
+		{RULES(R("allow: a.test") R("deny: a.test/x/*.git/**")),
+		 {"6:15: warning: `*.git` misses repositories that are asked for without .git "
+		  "(deny"}},
+		{RULES(R("allow: a.test/x/*.git/**")
+			       R("deny: [a.test/x/b*.git/**, a.test/*/.git]")),
+		 {NULL}},
 		{RULES(R("allow: '*.y.x.test'") R("allow: '*.x.test'")), {NULL}},
 		{RULES(R("allow: [a.test, b.test, a.test]")),
 		 {"5:33: warning: this never decides: line 5"}},

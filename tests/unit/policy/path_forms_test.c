@@ -23,10 +23,10 @@ static unsigned any_of(unsigned n)
 /* ---- the same answers ---- */
 
 static const char *const pattern_pieces[] = {
-	"/a",	   "/b",	 "/c",	   "/**",   "/*",	   "/a*",     "/*b",	"/a.",
-	"/",	   "/b%2Fc",	 "/B",	   "/a;x",  "/*a*b",	   "/%3F",    "/a%20",	"/*.",
-	"/c*%2F*", "/a+b",	 "/a.git", "/a",    "/index.html", "/b.json", "/c.php", "/*.php",
-	"/a+",	   "/caf%C3%A9", "/a..",   "/*+b*", "/a%20b",
+	"/a",	   "/b",       "/c",	 "/**",	 "/*",		"/a*",	   "/*b",    "/a.",
+	"/",	   "/b%2Fc",   "/B",	 "/a;x", "/*a*b",	"/%3F",	   "/a%20",  "/*.",
+	"/c*%2F*", "/a+b",     "/a.git", "/a",	 "/index.html", "/b.json", "/c.php", "/*.php",
+	"/a*.git", "/*b.html", "/*.git", "/a+",	 "/caf%C3%A9",	"/a..",	   "/*+b*",  "/a%20b",
 };
 static const char *const path_pieces[] = {
 	"/a",

@@ -172,7 +172,9 @@ static bool broad_one(const struct segment *seg, struct str s, bool last)
 
 	if (seg->glob)
 		return glob_match(seg->text, s, WILD, true) ||
-		       (plain.n < s.n && glob_match(seg->text, plain, WILD, true));
+		       (plain.n < s.n && glob_match(seg->text, plain, WILD, true)) ||
+		       ((last || str_ends(seg->text, STR(".git"))) && seg->stem.n > 0 &&
+			glob_match(seg->stem, s, WILD, true));
 	return broad_eq(seg->text, s) || (plain.n < s.n && broad_eq(seg->text, plain)) ||
 	       ((last || str_ends(seg->text, STR(".git"))) && seg->stem.n > 0 &&
 		broad_eq(seg->stem, s));
@@ -685,13 +687,25 @@ static struct str plain_str(const struct plain_pattern *p)
 	return str_from(p->narrow.text, p->text_n);
 }
 
+/* Nothing but wildcards. */
+static bool is_wild(struct str s)
+{
+	for (size_t i = 0; i < s.n; i++)
+		if (s.p[i] != WILD)
+			return false;
+	return true;
+}
+
 /* Cuts l->text (n bytes, starts with '/') into segments. `broad`: empty segments go, and so do dots
  * and blanks at the end of a segment, since the path is tried without them too. */
 static int list_cut(struct segment_list *l, size_t n, char wild, bool broad, struct err *e)
 {
-	struct str text = str_from(l->text, n);
+	struct str text;
 	size_t count = 0, end;
 
+	while (broad && n > 1 && l->text[n - 1] == '/')
+		n--; /* or the last segment would not be known for it */
+	text = str_from(l->text, n);
 	for (size_t i = 0; i < n; i++)
 		count += l->text[i] == '/';
 	l->v = calloc(count ? count : 1, sizeof(*l->v));
@@ -709,12 +723,10 @@ static int list_cut(struct segment_list *l, size_t n, char wild, bool broad, str
 			continue;
 		seg->any = seg->text.n == 2 && seg->text.p[0] == wild && seg->text.p[1] == wild;
 		seg->file = broad && end == n && !seg->any && reading_is_file(seg->text);
-		if (broad && !seg->glob) {
-			seg->index = end == n && reading_is_index(seg->text);
-			seg->stem = reading_without_format(seg->text, end == n);
-			if (seg->stem.n == seg->text.n)
-				seg->stem = STR_NONE;
-		}
+		seg->index = broad && !seg->glob && end == n && reading_is_index(seg->text);
+		seg->stem = broad ? reading_without_format(seg->text, end == n) : STR_NONE;
+		if (seg->stem.n == seg->text.n || is_wild(seg->stem))
+			seg->stem = STR_NONE;
 		l->n++;
 	}
 	/* The root is the path with one empty segment. */
