@@ -153,6 +153,8 @@ static void on_refusal_recorded(void *arg, bool written)
 static void refuse(struct client *c, const struct err *e, const char *id, bool answer,
 		   uint64_t ticket)
 {
+	/* From here on nothing is unfinished: it is recorded, whether it can be said or not. */
+	client_goto(c, CLIENT_REFUSE);
 	c->refusal = calloc(1, sizeof(*c->refusal));
 	if (!c->refusal) {
 		client_close(c, REASON_NONE, NULL);
@@ -162,7 +164,6 @@ static void refuse(struct client *c, const struct err *e, const char *id, bool a
 	c->refusal->answer = answer;
 	c->refusal->held = c->hold_ms > 0;
 	memcpy(c->refusal->id, id, sizeof(c->refusal->id));
-	client_goto(c, CLIENT_REFUSE);
 	if (c->hold_ms > 0)
 		timer_arm(&c->timer, c->hold_ms);
 	c->waiter.fn = on_refusal_recorded;

@@ -145,6 +145,7 @@ extern struct fake_log {
 	long fail_at; /* the disk is full before that line; 0: never */
 	struct fake_line *lines;
 	size_t n, written;
+	size_t requests; /* starts and denials; of the last run, once it has ended */
 } fake_log;
 /* Whether a port may write in the thread's place. */
 extern bool fake_log_is_lent;

@@ -96,6 +96,10 @@ static void add_line(struct str text)
 	l->path = fake_calloc(strlen(path) + 1);
 	memcpy(l->path, path, strlen(path));
 	l->written = true;
+	/* Also a connection that is at fault has a record, for which no request stands. */
+	fake_line_value(l, "method", path, sizeof(path));
+	if (path[0] && (strstr(l->event, ".deny") || strstr(l->event, ".start")))
+		fake_log.requests++;
 }
 
 static void write_chunk(struct chunk *c)

@@ -33,15 +33,20 @@ static void on_abort(int signal_number)
 	raise(signal_number);
 }
 
-/* Faults of a scenario, one for each allocation that failed in a new way. */
+/* Faults of a scenario, one for each allocation that failed in a new way. There are no more starts
+ * and denials than in the run before, in which none failed: a request that is refused for want of
+ * memory is so once. (Where the log took nothing of that run, it may take one here.)
+ */
 static unsigned torture(const struct scenario *s, unsigned long *runs)
 {
+	size_t requests = fake_log.requests > 0 ? fake_log.requests : 1;
 	unsigned bad = 0;
 
 	for (int mode = 0; mode < 2; mode++) {
 		bool more = true;
 
 		for (long n = 1; more && bad < 3; n++) {
+			char more_text[300];
 			const char *text;
 
 			fake_memory.fail_at = n;
@@ -49,6 +54,12 @@ static unsigned torture(const struct scenario *s, unsigned long *runs)
 			snprintf(where, sizeof(where), "while %s:%u: %.100s, allocation %ld%s\n",
 				 s->file, s->line, s->name, n, mode ? " and all behind it" : "");
 			text = scenario_run(s, true, false);
+			if (!text && fake_log.requests > requests) {
+				snprintf(more_text, sizeof(more_text),
+					 "%s:%u: %.100s: more starts and denials than requests",
+					 s->file, s->line, s->name);
+				text = more_text;
+			}
 			more = fake_memory.count >= n;
 			++*runs;
 			if (text) {
