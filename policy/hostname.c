@@ -232,3 +232,14 @@ void host_add_url(const struct host *h, struct strbuf *out)
 	if (h->kind == HOST_IPV6)
 		strbuf_addc(out, ']');
 }
+
+const char *host_port(const struct host *h, unsigned port, char mem[HOST_PORT_ROOM])
+{
+	struct strbuf b;
+
+	strbuf_init_fixed(&b, mem, HOST_PORT_ROOM);
+	host_add_url(h, &b);
+	strbuf_addc(&b, ':');
+	strbuf_addu(&b, port);
+	return strbuf_cstr(&b);
+}

@@ -51,5 +51,8 @@ static inline struct str host_str(const struct host *h)
 }
 /* As in a URL: brackets around IPv6. */
 void host_add_url(const struct host *h, struct strbuf *out);
+#define HOST_PORT_ROOM (LIMIT_HOST_BYTES + sizeof("[]:65535"))
+/* The same with a port, in mem: for messages. */
+const char *host_port(const struct host *h, unsigned port, char mem[HOST_PORT_ROOM]);
 
 #endif

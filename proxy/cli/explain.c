@@ -164,6 +164,7 @@ static void print_way(const struct config *c, const struct host *h)
 
 static int explain_connect(const struct config *c, const struct policy *p, const char *target)
 {
+	char at[HOST_PORT_ROOM];
 	struct host host;
 	uint16_t port;
 	struct policy_connect m;
@@ -182,7 +183,7 @@ static int explain_connect(const struct config *c, const struct policy *p, const
 			print_rule("rule", m.deny);
 		return 1;
 	}
-	(void)printf("allow      CONNECT %s:%u\n", host.text, port);
+	(void)printf("allow      CONNECT %s\n", host_port(&host, port, at));
 	print_way(c, &host);
 	if (m.inspect) {
 		(void)printf("%-10s intercepted; each request inside is judged by its URL\n",

@@ -135,7 +135,7 @@ static int read_connect(const struct h1_context *ctx, struct request *r, struct 
 
 	r->form = TARGET_AUTHORITY;
 	if (ctx->in_tunnel)
-		return malformed(e, "CONNECT within a tunnel");
+		return malformed(e, "CONNECT where no proxy is asked, but an origin");
 	if (url_parse_authority(r->raw_target, &host, &port, e) < 0)
 		return err_wrap(e, "CONNECT takes host:port");
 	r->url.host = host;
@@ -168,6 +168,8 @@ static int read_proxy_target(struct url_room room, struct request *r, struct err
 static int read_tunnel_target(const struct h1_context *ctx, struct url_room room, struct request *r,
 			      struct err *e)
 {
+	char named[HOST_PORT_ROOM], meant[HOST_PORT_ROOM];
+
 	if (str_starts(r->raw_target, STR("/"))) {
 		r->form = TARGET_ORIGIN;
 		return url_parse_origin_form_into(room, ctx->scheme, &ctx->host, ctx->port,
@@ -179,9 +181,11 @@ static int read_tunnel_target(const struct h1_context *ctx, struct url_room room
 	if (r->url.scheme != ctx->scheme || !host_eq(&r->url.host, &ctx->host) ||
 	    r->url.port != ctx->port)
 		return err_reason(e, REASON_NAME_MISMATCH,
-				  "the target names %s://%s:%u, the tunnel leads to %s://%s:%u",
-				  scheme_word(r->url.scheme), r->url.host.text, r->url.port,
-				  scheme_word(ctx->scheme), ctx->host.text, ctx->port);
+				  "the target names %s://%s, this connection leads to %s://%s",
+				  scheme_word(r->url.scheme),
+				  host_port(&r->url.host, r->url.port, named),
+				  scheme_word(ctx->scheme),
+				  host_port(&ctx->host, ctx->port, meant));
 	return 0;
 }
 
@@ -218,6 +222,7 @@ static int check_host(const struct h1_facts *f, const struct request *r, bool ha
 		      struct err *e)
 {
 	uint16_t default_port = scheme_default_port(r->url.scheme);
+	char named[HOST_PORT_ROOM], meant[HOST_PORT_ROOM];
 	struct host host;
 	uint16_t port;
 
@@ -239,8 +244,9 @@ static int check_host(const struct h1_facts *f, const struct request *r, bool ha
 		return err_wrap(e, "Host");
 	}
 	if (!host_eq(&host, &r->url.host) || port != r->url.port)
-		return err_reason(e, REASON_NAME_MISMATCH, "Host is %s:%u, the target %s:%u",
-				  host.text, port, r->url.host.text, r->url.port);
+		return err_reason(e, REASON_NAME_MISMATCH, "Host is %s, the target %s",
+				  host_port(&host, port, named),
+				  host_port(&r->url.host, r->url.port, meant));
 	return 0;
 }
 

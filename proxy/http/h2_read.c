@@ -284,7 +284,7 @@ static int refuse_connect(const struct pseudo *p, struct request *r, struct err 
 	if (p->protocol.p)
 		return err_reason(e, REASON_UPGRADE_REFUSED,
 				  "an extended CONNECT to something other than a WebSocket");
-	return malformed(e, "CONNECT within a tunnel");
+	return malformed(e, "CONNECT where no proxy is asked, but an origin");
 }
 
 /* RFC 8441 section 5: the same handshake as HTTP/1's, so the same request. A key has no meaning
@@ -323,6 +323,7 @@ static int read_target(const struct pseudo *p, const struct h1_context *ctx, str
 static int check_authority(struct str value, const char *what, const struct h1_context *ctx,
 			   struct err *e)
 {
+	char named[HOST_PORT_ROOM], meant[HOST_PORT_ROOM];
 	struct host host;
 	uint16_t port;
 
@@ -332,8 +333,9 @@ static int check_authority(struct str value, const char *what, const struct h1_c
 		return err_wrap(e, "%s", what);
 	}
 	if (!host_eq(&host, &ctx->host) || port != ctx->port)
-		return err_reason(e, REASON_NAME_MISMATCH, "%s is %s:%u, the tunnel leads to %s:%u",
-				  what, host.text, port, ctx->host.text, ctx->port);
+		return err_reason(e, REASON_NAME_MISMATCH, "%s is %s, this connection leads to %s",
+				  what, host_port(&host, port, named),
+				  host_port(&ctx->host, ctx->port, meant));
 	return 0;
 }
 

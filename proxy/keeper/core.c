@@ -285,16 +285,17 @@ static int admit(struct keeper_core *k, const struct host *h, uint16_t port,
 {
 	int64_t now = k->now_us();
 	bool inspected = is_inspected(k, h, port);
+	char at[HOST_PORT_ROOM];
 
 	*ret_life_secs = inspected ? 0 : LIMIT_LEAF_EXPLAINED_SECS;
 	if (!inspected && !explains(k)) {
 		if (now - k->said_us >= 1000000) {
 			k->said_us = now;
-			log_warn("keeper: no certificate for %s:%u, which no rule in force admits",
-				 h->text, port);
+			log_warn("keeper: no certificate for %s, which no rule in force admits",
+				 host_port(h, port, at));
 		}
-		return err_reason(e, REASON_NO_RULE, "no rule in force admits %s:%u", h->text,
-				  port);
+		return err_reason(e, REASON_NO_RULE, "no rule in force admits %s",
+				  host_port(h, port, at));
 	}
 	if (!rate_take(inspected ? &k->leaves : &k->explained, now))
 		return err_reason(e, REASON_OVERLOADED, "too many certificates are asked for");

@@ -129,11 +129,13 @@ static bool may_explain(struct worker *w)
 static void deny_reason(const struct client *c, struct err *e)
 {
 	const struct client_connect *k = c->connect;
+	char at[HOST_PORT_ROOM];
 
-	(void)err_reason(e, k->may.reason, "%s %s %s:%u%s%s",
+	(void)err_reason(e, k->may.reason, "%s %s %s%s%s",
 			 k->may.deny ? "a rule denies" : "no rule allows",
-			 k->transparent ? "a connection to" : "CONNECT", k->host.text, k->port,
-			 k->barred ? ": " : "", k->barred ? k->barred : "");
+			 k->transparent ? "a connection to" : "CONNECT",
+			 host_port(&k->host, k->port, at), k->barred ? ": " : "",
+			 k->barred ? k->barred : "");
 }
 
 void connect_denial(const struct client *c, struct err *e)

@@ -51,7 +51,7 @@ class H2:
         c = stile.client()
         r = c.connect(self.authority, more)
         assert r.status == 200, r
-        self.raw: Raw = c.start_tls(context, host)
+        self.raw: Raw = c.start_tls(context, host.strip("[]"))
         self.sock = self.raw.sock
         assert self.sock.selected_alpn_protocol() == "h2"
         self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(

@@ -117,6 +117,25 @@ def test_an_ipv6_literal_in_clear(tunnels):
             assert c.ask(get(f"http://[::1]:{port}/ok/v6")).status == 200
 
 
+def test_how_an_ipv6_address_is_written(tunnels):
+    """With its port, so in brackets, wherever a text says where something leads."""
+    port = tunnels.origin.ports["tls6"]
+    with tunnels.client() as c:
+        assert f"no rule allows CONNECT [2001:db8::1]:{port}" == c.connect(f"[2001:db8::1]:{port}").json()["detail"]
+    with tunnels.tunnel(port, "[::1]") as c:
+        r = c.ask(f"GET /echo/a HTTP/1.1\r\nHost: [::2]:{port}\r\n\r\n".encode())
+        check_refusal(r, 421, "name_mismatch")
+        assert r.json()["detail"] == f"Host is [::2]:{port}, the target [::1]:{port}"
+    with tunnels.tunnel(port, "[::1]") as c:
+        r = c.ask(get(f"https://[::2]:{port}/echo/a", host=f"[::2]:{port}"))
+        check_refusal(r, 421, "name_mismatch")
+        assert r.json()["detail"] == f"the target names https://[::2]:{port}, this connection leads to https://[::1]:{port}"
+    h2lib = pytest.importorskip("h2lib")
+    with h2lib.H2(tunnels, port, "[::1]") as c:
+        a = c.get("/echo/a", authority=f"[::2]:{port}")
+        assert a.status == 421 and a.json()["detail"] == f":authority is [::2]:{port}, this connection leads to [::1]:{port}"
+
+
 @pytest.mark.parametrize("target", ["127.0.0.2:{}", "[::2]:{}", "127.0.0.1.evil.test:{}", "[::ffff:127.0.0.1]:{}"])
 def test_addresses_that_no_rule_spells(tunnels, target):
     """The address of an allowed name is not the name."""

@@ -250,6 +250,12 @@ policies:
 """
 
 
+def test_an_ipv6_target_is_in_brackets(cli):
+    name = config(cli, "version: 1\npolicies: {default: {rules: [{allow: 'tcp://[2600::44]:22'}]}}\n")
+    got = explain(cli, "-c", name, "CONNECT", "[2600:0::44]:22", code=0)
+    assert got[0] == ["allow", "CONNECT [2600::44]:22"]
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "169.254.169.254", "10.9.8.7", "[::1]", "[::ffff:127.0.0.1]", "[fd00:ec2::254]",
                                   "[64:ff9b::7f00:1]", "168.63.129.16", "localhost", "a.LOCALHOST.", "fixed.test", "Fixed.TEST."])
 def test_an_address_that_is_known_is_judged(cli, host):

@@ -355,12 +355,39 @@ static void test_compare(void **state)
 	assert_int_equal(b.len, 0);
 }
 
+static void test_with_a_port(void **state)
+{
+	static const struct {
+		const char *in, *out;
+	} rows[] = {
+		{"A.test", "a.test:65535"},
+		{"1.2.3.4", "1.2.3.4:65535"},
+		{"[2001:DB8::1]", "[2001:db8::1]:65535"},
+		{"[2001:db8:1111:2222:3333:4444:5555:6666]",
+		 "[2001:db8:1111:2222:3333:4444:5555:6666]:65535"},
+	};
+	char mem[HOST_PORT_ROOM], longest[LIMIT_HOST_BYTES + 1];
+	struct host h;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		assert_int_equal(host_parse(str_from_c(rows[i].in), &h, NULL), 0);
+		assert_string_equal(host_port(&h, 65535, mem), rows[i].out);
+	}
+	for (size_t i = 0; i < LIMIT_HOST_BYTES; i++)
+		longest[i] = i % 2 ? '.' : 'a';
+	longest[LIMIT_HOST_BYTES] = '\0';
+	assert_int_equal(host_parse(str_from_c(longest), &h, NULL), 0);
+	assert_int_equal(strlen(host_port(&h, 65535, mem)), LIMIT_HOST_BYTES + 6);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_names),	   cmocka_unit_test(test_addresses),
-		cmocka_unit_test(test_malformed),  cmocka_unit_test(test_ambiguous),
-		cmocka_unit_test(test_every_byte), cmocka_unit_test(test_compare),
+		cmocka_unit_test(test_names),	    cmocka_unit_test(test_addresses),
+		cmocka_unit_test(test_malformed),   cmocka_unit_test(test_ambiguous),
+		cmocka_unit_test(test_every_byte),  cmocka_unit_test(test_compare),
+		cmocka_unit_test(test_with_a_port),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
