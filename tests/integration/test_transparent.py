@@ -426,6 +426,45 @@ def test_a_name_over_ipv6(net, origin, stile):
     s.wait_record(event="request.end", status=200)
 
 
+def test_no_text_speaks_of_a_proxy(world):
+    """Whoever comes here knows of none: no tunnel was opened, no CONNECT said, and no variable would help."""
+    p, since, said = world.origin.plain, world.s.mark(), []
+    heads = [f"GET /no/a HTTP/1.1\r\nHost: origin.test:{p}", f"GET /echo/a HTTP/1.1\r\nHost: evil.test:{p}",
+             f"GET http://evil.test:{p}/echo/a HTTP/1.1\r\nHost: evil.test:{p}", "GET /echo/a HTTP/1.1",
+             f"GET https://origin.test:{p}/a HTTP/1.1\r\nHost: origin.test:{p}", "PRI * HTTP/2.0"]
+    for head in heads:
+        with world.clear() as c:
+            said.append(c.ask(head.encode() + b"\r\n\r\n").json()["detail"])
+    port = world.origin.tls
+    with world.connect(port) as c:
+        said.append(c.ask(f"GET /echo/a HTTP/1.1\r\nHost: origin.test:{port}\r\n\r\n".encode()).json()["detail"])
+    for sni in ("evil.test", "other.test"):
+        with pytest.raises(OSError):
+            world.tls(sni=sni)
+    for pseudo in ({"authority": "evil.test"}, {"scheme": "http"}):
+        with H2(world) as c:
+            said.append(c.get("/echo/a", **pseudo).json()["detail"])
+    with world.connect(port) as c:
+        c.send(b"SSH-2.0-x\r\n")
+        assert c.read_all() == b""
+    world.s.wait_records(len(heads) + 6, since, decision="deny")
+    said += [r["error_detail"] for r in world.s.records(since) if r.get("decision") == "deny"]
+    assert len(said) == 2 * len(heads) + 9 and all(said)
+    assert not re.search("(?i)proxy|tunnel|connect[^i]", " ".join(said)), said
+    # Of CONNECT the client speaks itself.
+    with world.clear() as c:
+        assert "no proxy" in c.ask(f"CONNECT other.test:{p} HTTP/1.1\r\nHost: other.test:{p}\r\n\r\n".encode()).json()["detail"]
+
+
+def test_an_ipv6_address_that_no_rule_names(net, stile):
+    s = stile(listen=[{"transparent": net.place("[::]:0")}], rules=[allow("https://a.test")])
+    since = s.mark()
+    with net.connect("::1", s.port) as c:
+        r = c.ask(f"GET / HTTP/1.1\r\nHost: [::1]:{s.port}\r\n\r\n".encode())
+        assert f"no rule allows a connection to [::1]:{s.port}: that is the client's own machine" == r.json()["detail"]
+    denied(s, since, "no_rule", host="::1", port=s.port)
+
+
 def test_http2(world):
     with H2(world) as c:
         answers = [c.get("/echo/a"), c.get("/no/a")]
