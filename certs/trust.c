@@ -187,13 +187,29 @@ void trust_client_shown(SSL *ssl)
 	conn->show = NULL;
 }
 
+/* An origin chooses how large its ticket is, and how many certificates it shows. */
+static bool is_small(SSL *ssl, const SSL_SESSION *session)
+{
+	STACK_OF(X509) *chain = SSL_get_peer_cert_chain(ssl);
+	const unsigned char *ticket;
+	size_t n = 0;
+
+	SSL_SESSION_get0_ticket(session, &ticket, &n);
+	for (int i = 0; i < sk_X509_num(chain) && n <= LIMIT_SESSION_BYTES; i++) {
+		int der_n = i2d_X509(sk_X509_value(chain, i), NULL);
+
+		n += LIMIT_SESSION_CERTIFICATE + (size_t)(der_n > 0 ? der_n : LIMIT_SESSION_BYTES);
+	}
+	return n <= LIMIT_SESSION_BYTES;
+}
+
 /* Returns 1 if it keeps the session. */
 static int on_new_session(SSL *ssl, SSL_SESSION *session)
 {
 	struct trust_conn *conn = trust_conn_of(ssl);
 
 	if (!conn || conn->key_len == 0 || SSL_get_verify_result(ssl) != X509_V_OK ||
-	    !SSL_SESSION_is_resumable(session))
+	    !SSL_SESSION_is_resumable(session) || !is_small(ssl, session))
 		return 0;
 	session_cache_put(conn->trust->sessions, str_from(conn->key, conn->key_len), session);
 	return 1;

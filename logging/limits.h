@@ -85,6 +85,9 @@
 #define LIMIT_EXPLAINED_PER_SEC                                                                    \
 	64 /* CONNECTs refused within TLS, a worker, at 1.4 ms of CPU; then at once */
 #define LIMIT_SESSION_CACHE 1024 /* upstream TLS sessions kept, one a destination */
+/* One of them, its ticket and the origin's certificates together; a larger one is not kept. */
+#define LIMIT_SESSION_BYTES	  32768
+#define LIMIT_SESSION_CERTIFICATE 2048 /* what a certificate is in memory, besides its bytes */
 /* Of TLS's own, on a connection that is up: handshake messages and alerts, of which a peer has need
  * of a few (tickets, new keys). A rate with its burst; beyond, the connection ends. */
 #define LIMIT_TLS_MESSAGES	 100

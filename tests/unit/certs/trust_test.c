@@ -501,6 +501,47 @@ static void no_session_without_trust(void **state)
 	pki_free(&leaf);
 }
 
+static int fill_ticket(SSL *ssl, void *arg)
+{
+	static const unsigned char filling[65535];
+
+	return SSL_SESSION_set1_ticket_appdata(SSL_get_session(ssl), filling, *(size_t *)arg);
+}
+
+/* How many sessions are kept of an origin whose ticket has so many bytes more than it needs, and
+ * which sends so many certificates more. */
+static size_t kept_of_large(int version, size_t filling, int certs)
+{
+	struct pki_pair leaf = pki_make(LEAF(.san = "DNS:a.test"));
+	SSL_CTX *ctx = pki_server_ctx(&leaf, NULL);
+	struct trust *t = trust_in(&root.cert, 1);
+	struct try a = {.trust = t, .host = "a.test"};
+	size_t n;
+
+	SSL_CTX_set_max_proto_version(ctx, version);
+	SSL_CTX_set_num_tickets(ctx, 1);
+	SSL_CTX_set_session_ticket_cb(ctx, fill_ticket, NULL, &filling);
+	for (int i = 0; i < certs; i++)
+		assert_int_equal(SSL_CTX_add1_chain_cert(ctx, stranger.cert), 1);
+	assert_int_equal(attempt(ctx, &a), 0);
+	n = session_cache_count(trust_sessions(t));
+	SSL_CTX_free(ctx);
+	trust_unref(t);
+	pki_free(&leaf);
+	return n;
+}
+
+/* An origin must not decide how much memory a thousand of its sessions take. */
+static void large_sessions_are_not_kept(void **state)
+{
+	(void)state;
+	for (int v = TLS1_2_VERSION; v <= TLS1_3_VERSION; v++) {
+		assert_int_equal(kept_of_large(v, 4096, 4), 1);
+		assert_int_equal(kept_of_large(v, 4096, 40), 0);
+		assert_int_equal(kept_of_large(v, LIMIT_SESSION_BYTES, 0), 0);
+	}
+}
+
 /* A TLS 1.3 ticket shows on the wire, so it is used once; a TLS 1.2 session is not shared but
  * copied. */
 static void handed_out_once(void **state)
@@ -739,6 +780,7 @@ int main(void)
 		cmocka_unit_test(other_failures),
 		cmocka_unit_test(sessions),
 		cmocka_unit_test(no_session_without_trust),
+		cmocka_unit_test(large_sessions_are_not_kept),
 		cmocka_unit_test(handed_out_once),
 		cmocka_unit_test(long_session_key),
 		cmocka_unit_test(session_cache),
