@@ -15,9 +15,8 @@ BIN = pathlib.Path(os.environ.get("STILE", REPO / "build" / "stile")).resolve()
 MAN1, MAN5 = REPO / "proxy/man/stile.1", REPO / "proxy/man/stile.yaml.5"
 COMPLETIONS = REPO / "proxy/completions"
 EXAMPLES = sorted((REPO / "proxy/examples").glob("*.yaml"))
-READMES = sorted([*REPO.glob("README.md"), *REPO.glob("docker/**/README.md"), *REPO.glob("proxy/**/README.md"),
-                  *REPO.glob("logging/README.md"), *REPO.glob("policy/README.md"), *REPO.glob("certs/README.md"),
-                  *REPO.glob("tests/**/README.md")])
+PAGES = sorted([*REPO.glob("README.md"), *(page for folder in ("docker", "proxy", "logging", "policy", "certs", "tests")
+                                           for page in REPO.glob(f"{folder}/**/*.md"))])
 ALSO = {"run": {"--config", "--help", "-h"}}  # spellings that the manual has on top of `stile help`
 
 
@@ -44,7 +43,7 @@ def displayed(path):
 
 
 def yaml_texts():
-    for path in READMES:
+    for path in PAGES:
         for i, text in enumerate(fenced(path, "yaml")):
             yield pytest.param(text, id=f"{name_of(path)}-{i}")
     for path in (MAN1, MAN5):
@@ -284,7 +283,7 @@ def test_manual_pages_are_without_a_warning(page):
     assert len(got.stdout) > 5000
 
 
-@pytest.mark.parametrize("path", READMES, ids=name_of)
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
 def test_links_lead_somewhere(path):
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text()):
         assert "://" in target or (path.parent / target).exists(), target
