@@ -359,9 +359,11 @@ static void on_lease(void *arg)
 {
 	struct state *st = arg;
 
-	log_error(
-		"state: %s has been out of reach for too long: no token is served until it is back",
-		st->to->text);
+	/* Why it was lost, and why it does not come back, may be two things: a restart, and another
+	 * password. */
+	log_error("state: %s has been out of reach for too long: no token is served until it is "
+		  "back (at last: %s)",
+		  st->to->text, st->trouble[0] ? st->trouble : "it does not answer");
 	st->ops.expired(st->ops.arg);
 }
 

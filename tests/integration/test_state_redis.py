@@ -423,6 +423,22 @@ def test_what_is_no_redis(make, redis, says):
         liar.close()
 
 
+@pytest.mark.parametrize("says, told", [
+    (b"-ERR unknown command 'AUTH', with args beginning with: \r\n", "is it a sentinel?"),
+    (b"-CLUSTERDOWN Hash slot not served\r\n", "a cluster that is down"), (b"-MOVED 1 127.0.0.1:1\r\n", "the keys are elsewhere"),
+    (b"-LOADING Redis is loading the dataset in memory\r\n", "still loading"), (b"-SECRET words\r\n", "it answers with an error")])
+def test_what_is_said_of_its_complaint(make, redis, says, told):
+    """In our words: its own might repeat the password."""
+    liar = Liar(redis.short / "liar", lambda: [says])
+    s = make(redis, url=f"unix:{redis.short}/liar", wait=False)
+    try:
+        wait_for(lambda: told in (s.status()["state"].get("error") or ""), why=lambda: s.status()["state"])
+        wait_for(lambda: "is out of reach: " in s.stderr)
+        assert "SECRET" not in s.stderr
+    finally:
+        liar.close()
+
+
 def test_a_wrong_password_is_not_repeated(make, redis):
     a = make(redis)
     wrong = os.urandom(16).hex()
@@ -431,6 +447,8 @@ def test_a_wrong_password_is_not_repeated(make, redis):
     redis.kill()
     redis.start()
     wait_for(lambda: "password" in (a.status()["state"].get("error") or ""))
+    # It was lost for another reason, of which alone the first line speaks.
+    wait_for(lambda: "until it is back (at last: it does not take the password)" in a.stderr)
     (a.folder / "redis-password").write_text(redis.password)
     a.reload()
     a.wait_up()
