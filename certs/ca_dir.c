@@ -27,6 +27,14 @@
 #define OLD_CERT_FILE "ca.pem.old"
 #define FILE_MAX      65536
 
+static int cannot_make(const char *dir, int error, struct err *e)
+{
+	err_sys(e, error, "%s: cannot make the folder", dir);
+	return err_hint(e, error == EACCES || error == EROFS
+				   ? "become root, or name another one with `ca: {dir: DIR}`"
+				   : NULL);
+}
+
 static int make_parents(const char *dir, struct err *e)
 {
 	char path[4096];
@@ -42,7 +50,7 @@ static int make_parents(const char *dir, struct err *e)
 			continue;
 		path[i] = '\0';
 		if (mkdir(path, 0755) != 0 && errno != EEXIST)
-			return err_sys(e, errno, "%s: cannot make the folder", path);
+			return cannot_make(path, errno, e);
 		path[i] = '/';
 	}
 	return 0;
@@ -58,7 +66,7 @@ static int open_dir(const char *dir, bool make, struct err *e)
 		if (make_parents(dir, e) != 0)
 			return -1;
 		if (mkdir(dir, 0700) != 0 && errno != EEXIST)
-			return err_sys(e, errno, "%s: cannot make the folder", dir);
+			return cannot_make(dir, errno, e);
 	}
 	fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	/* Who can rename what is in it can put a CA there whose key they know. */
@@ -66,7 +74,13 @@ static int open_dir(const char *dir, bool make, struct err *e)
 		(void)close(fd);
 		return err_set(e, "%s: everybody can write to the folder (chmod o-w %s)", dir, dir);
 	}
-	return fd < 0 ? err_sys(e, errno, "%s: cannot open the folder", dir) : fd;
+	if (fd >= 0)
+		return fd;
+	err_sys(e, errno, "%s: cannot open the folder", dir);
+	return err_hint(e,
+			e && e->sys_errno == ENOENT
+				? "no CA was made yet: `stile ca bundle` and `stile serve` make one"
+				: NULL);
 }
 
 static int write_all(int fd, const char *p, size_t n)

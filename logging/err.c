@@ -82,3 +82,15 @@ int err_wrap(struct err *e, const char *fmt, ...)
 	va_end(ap);
 	return -1;
 }
+
+int err_hint(struct err *e, const char *what_to_do)
+{
+	size_t n;
+
+	if (!e || !what_to_do)
+		return -1;
+	n = strlen(e->text);
+	if (n + strlen(what_to_do) + sizeof(" ()") <= sizeof(e->text))
+		(void)snprintf(e->text + n, sizeof(e->text) - n, " (%s)", what_to_do);
+	return -1;
+}

@@ -38,5 +38,7 @@ int err_reason(struct err *e, enum reason reason, const char *fmt, ...) ATTR_PRI
 int err_sys(struct err *e, int sys_errno, const char *fmt, ...) ATTR_PRINTF(3, 4);
 /* Puts `fmt: ` in front of what e already says, and keeps its reason. */
 int err_wrap(struct err *e, const char *fmt, ...) ATTR_PRINTF(2, 3);
+/* Appends ` (what_to_do)` to what e says; nothing for NULL. */
+int err_hint(struct err *e, const char *what_to_do);
 
 #endif

@@ -87,8 +87,15 @@ static int open_file(struct sink *s, int *ret_fd, struct err *e)
 	int fd = opener_open(s->path,
 			     O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 
-	if (fd < 0)
-		return err_sys(e, errno, "%s: cannot open the log", s->path);
+	if (fd < 0) {
+		int error = errno;
+
+		err_sys(e, error, "%s: cannot open the log", s->path);
+		return err_hint(e, error == ENOENT   ? "make its folder first"
+				   : error == EACCES ? "name another file in `log: {to: FILE}`"
+				   : error == EISDIR ? "name a file in it"
+						     : NULL);
+	}
 	*ret_fd = fd;
 	return 0;
 }

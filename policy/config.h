@@ -42,9 +42,9 @@ struct config_listener {
 	enum config_listener_kind kind;
 	enum config_tokens tokens;
 	struct ipaddr addr;
-	uint16_t port; /* 0: any free one, printed at start */
-	struct config_place netns_at;
-	unsigned unix_mode; /* `mode:`, default 0660 */
+	uint16_t port;		/* 0: any free one, printed at start */
+	struct config_place at; /* of the address, or of `netns` */
+	unsigned unix_mode;	/* `mode:`, default 0660 */
 	/* borrowed from the config; NULL as policy_name */
 	struct policy *policy;
 };

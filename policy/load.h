@@ -58,6 +58,9 @@ int load_word(struct loader *l, const struct yaml_node *node, const char *what,
 	      const char *const *words, size_t n, size_t *ret);
 /* A list that is not empty. NULL after a fault. */
 const struct yaml_node *load_list(struct loader *l, const struct yaml_node *node, const char *what);
+/* The same for a list of maps; item: one of them as it is written. */
+const struct yaml_node *load_items(struct loader *l, const struct yaml_node *node, const char *what,
+				   const char *item);
 /* A map, its keys sorted into ret; NULL in it: not given. */
 int load_section(struct loader *l, const struct yaml_node *node, const char *what,
 		 enum section section, struct section_values *ret);

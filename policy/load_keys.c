@@ -77,24 +77,43 @@ static size_t distance(struct str a, struct str b)
 	return d[a.n][b.n];
 }
 
+static size_t same_start(struct str a, struct str b)
+{
+	size_t n = 0;
+
+	while (n < a.n && n < b.n && lower(a.p[n]) == lower(b.p[n]))
+		n++;
+	return n;
+}
+
+/* A third of the word may be wrong; of a short one, one character. And policy is near to policies:
+ * the same word, with another end. */
+static bool is_near(struct str a, struct str b, size_t d)
+{
+	size_t longer = a.n > b.n ? a.n : b.n;
+
+	return d < b.n && (d <= (longer < 6 ? 1 : longer / 3) || (d <= 3 && same_start(a, b) >= 5));
+}
+
 const char *nearest_word(struct str s, const char *const *words, size_t n)
 {
 	const char *best = NULL;
-	size_t best_distance = SIZE_MAX;
+	size_t best_distance = SIZE_MAX, best_start = 0;
 
 	if (s.n == 0 || s.n > WORD_MAX)
 		return NULL;
 	for (size_t i = 0; i < n; i++) {
 		struct str w = str_from_c(words[i]);
-		size_t longer = w.n > s.n ? w.n : s.n, d;
+		size_t d, start = same_start(s, w);
 
 		if (w.n > WORD_MAX)
 			continue;
 		d = distance(s, w);
-		/* A third of the word may be wrong; of a short one, one character. */
-		if (d < best_distance && d <= (longer < 6 ? 1 : longer / 3) && d < w.n) {
+		if (is_near(s, w, d) &&
+		    (d < best_distance || (d == best_distance && start > best_start))) {
 			best = words[i];
 			best_distance = d;
+			best_start = start;
 		}
 	}
 	return best;

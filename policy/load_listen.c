@@ -108,6 +108,8 @@ static int read_address(struct loader *l, const struct yaml_node *node, const ch
 
 	if (load_plain(l, node, what, &s) < 0)
 		return -1;
+	if (!to->netns)
+		to->at = (struct config_place){node->line, node->col};
 	if (!str_starts(s, UNIX_PREFIX))
 		return read_tcp(l, node, s, to);
 	s = str_skip(s, UNIX_PREFIX.n);
@@ -150,7 +152,7 @@ static int read_place(struct loader *l, const struct yaml_node *node, const char
 	if (load_text(l, netns, "`netns`", &s) < 0)
 		return -1;
 	to->netns = load_path(l, netns, s);
-	to->netns_at = (struct config_place){netns->line, netns->col};
+	to->at = (struct config_place){netns->line, netns->col};
 	return to->netns ? read_address(l, address, "`address`", to) : -1;
 }
 
@@ -181,8 +183,10 @@ void load_metrics(struct loader *l, const struct yaml_node *node)
 		fault_add(l->f, node->line, node->col, "out of memory");
 	else if (load_plain(l, node, "`metrics`", &s) < 0 || read_tcp(l, node, s, to) < 0)
 		free(to);
-	else
+	else {
+		to->at = (struct config_place){node->line, node->col};
 		l->c->metrics = to;
+	}
 }
 
 /* Octal, as it is written everywhere: 660, 0660. */
@@ -418,7 +422,7 @@ static void doubt_names(struct loader *l, const struct yaml_node *node)
 
 void load_listen(struct loader *l, const struct yaml_node *node)
 {
-	if (!load_list(l, node, "`listen`"))
+	if (!load_items(l, node, "`listen`", "proxy: 127.0.0.1:3128"))
 		return;
 	if (node->n > LIMIT_LISTENERS) {
 		fault_add(l->f, node->line, node->col, "more than %d listeners (the limit)",

@@ -108,7 +108,7 @@ static void read_policy(struct loader *l, const struct yaml_node *key, const str
 		return;
 	rules = section_value(&v, KEY_POLICY_RULES);
 	tests = section_value(&v, KEY_POLICY_TESTS);
-	if (!rules || load_list(l, rules, "`rules`"))
+	if (!rules || load_items(l, rules, "`rules`", "allow: HOST"))
 		read_rules(l, key->text, rules, key);
 	if (tests)
 		load_tests(l, key->text.p, tests);
@@ -242,7 +242,7 @@ void load_tests(struct loader *l, const char *policy, const struct yaml_node *no
 {
 	struct config_test *v;
 
-	if (!load_list(l, node, "`tests`"))
+	if (!load_items(l, node, "`tests`", "{expect: allow, request: GET URL}"))
 		return;
 	v = realloc(l->c->tests, (l->c->tests_n + node->n) * sizeof(*v));
 	if (!v) {

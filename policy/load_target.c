@@ -177,6 +177,9 @@ static int read_port(struct str s, struct target *t, struct err *e)
 {
 	struct str last = s, first = str_split(&last, '-');
 
+	if (s.n == 0)
+		return err_set(e, "a `:` and no port behind it (write 1 to 65535, a range "
+				  "8000-8999, or *; or drop the `:`)");
 	if (str_eq(s, STR("*"))) {
 		t->port_first = 1;
 		t->port_last = 65535;
@@ -295,5 +298,8 @@ const char *load_target_doubt(const struct target *t)
 		       "suffix";
 	if (t->path && str_eq(pattern_str(t->path), STR("/")))
 		return "this covers the path / alone (leave the / out for every path)";
+	if (t->path && str_ends(pattern_str(t->path), STR("/.*")))
+		return "a path is no regular expression: /.* covers segments that begin with a dot "
+		       "(write /** for any)";
 	return NULL;
 }

@@ -177,9 +177,34 @@ const struct yaml_node *load_list(struct loader *l, const struct yaml_node *node
 		fault_add(l->f, node->line, node->col, "%s must be a list (write [%.*s])", what,
 			  SHOW(node->text));
 	} else {
-		fault_add(l->f, node->line, node->col, "%s must be a list, not a map", what);
+		fault_add(l->f, node->line, node->col,
+			  "%s must be a list, not a map (put `- ` before each item)", what);
 	}
 	return NULL;
+}
+
+const struct yaml_node *load_items(struct loader *l, const struct yaml_node *node, const char *what,
+				   const char *item)
+{
+	if (node->kind != YAML_SCALAR)
+		return load_list(l, node, what);
+	fault_add(l->f, node->line, node->col, "%s must be a list (write `- %s` below it)", what,
+		  item);
+	return NULL;
+}
+
+/* What is most likely meant where there is no map. Never what stands there: it may be a secret. */
+static const char *example_of(enum section section)
+{
+	switch ((int)section) {
+	case SECTION_CA: return "write {dir: DIR}";
+	case SECTION_LOG: return "write {to: FILE}";
+	case SECTION_FROM: return "write {file: PATH}";
+	case SECTION_CREDENTIAL: return "write {from: {file: PATH}, as: bearer}";
+	case SECTION_LISTEN: return "write `- proxy: 127.0.0.1:3128`";
+	case SECTION_POLICY: return "write `rules:` in it";
+	default: return "`key: value`";
+	}
 }
 
 int load_section(struct loader *l, const struct yaml_node *node, const char *what,
@@ -191,7 +216,8 @@ int load_section(struct loader *l, const struct yaml_node *node, const char *wha
 	}
 	if (node->kind == YAML_NULL && l->partial)
 		return -1;
-	fault_add(l->f, node->line, node->col, "%s must be a map (`key: value`), not %s", what,
+	fault_add(l->f, node->line, node->col, "%s must be a map (%s), not %s", what,
+		  example_of(section),
 		  node->kind == YAML_NULL  ? "empty"
 		  : node->kind == YAML_SEQ ? "a list"
 					   : "a single value");

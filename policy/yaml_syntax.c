@@ -34,10 +34,10 @@ static bool says(const char *text, const char *part)
 /* Where the mistake is: for what was opened and never ended, where it was opened. */
 static const yaml_mark_t *place_of(const yaml_parser_t *p)
 {
-	bool at_context = says(p->problem, "unexpected end of stream") ||
-			  says(p->problem, "',' or") || says(p->context, "scanning an alias") ||
-			  says(p->context, "scanning an anchor") ||
-			  says(p->context, "scanning a tag");
+	bool at_context =
+		says(p->problem, "unexpected end of stream") || says(p->problem, "',' or") ||
+		says(p->problem, "find expected ':'") || says(p->context, "scanning an alias") ||
+		says(p->context, "scanning an anchor") || says(p->context, "scanning a tag");
 
 	return at_context ? &p->context_mark : &p->problem_mark;
 }
@@ -65,6 +65,7 @@ static const struct {
 } words[] = {
 	{"tab character", "a tab (indent with spaces)"},
 	{"unexpected end of stream", "a quote that is never closed"},
+	{"find expected ':'", "a key without a `:`, or without the blank behind it (`key: value`)"},
 	{"expected ',' or ']'", "a `[` that is not closed (a `,` or `]` is missing)"},
 	{"expected ',' or '}'", "a `{` that is not closed (a `,` or `}` is missing)"},
 	{"mapping values are not allowed",

@@ -128,7 +128,7 @@ int cmd_ca(int argc, char **argv)
 		what++;
 	if (what == ARRAY_LEN(words))
 		return cli_usage("ca", "say show, bundle, env or rotate");
-	while ((opt = getopt_long(argc - 1, argv + 1, "+:c:o:", longs, NULL)) != -1) {
+	while ((opt = cli_getopt(argc - 1, argv + 1, "+:c:o:", longs, NULL)) != -1) {
 		switch (opt) {
 		case 'c': f.file = optarg; break;
 		case 'o': f.to = optarg; break;

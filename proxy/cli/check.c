@@ -60,7 +60,7 @@ int cmd_check(int argc, char **argv)
 	const char *file = NULL;
 	int opt, code = 0;
 
-	while ((opt = getopt_long(argc, argv, "+:c:", longs, NULL)) != -1) {
+	while ((opt = cli_getopt(argc, argv, "+:c:", longs, NULL)) != -1) {
 		if (opt != 'c')
 			return cli_bad_flag("check", opt, argv);
 		file = optarg;

@@ -46,7 +46,11 @@ struct config *cli_load_config(const char *from_flag);
 void cli_print_faults(struct faults *f);
 /* "stile CMD: text (see `stile help CMD`)" to stderr; returns EXIT_USAGE. */
 int cli_usage(const char *cmd, const char *fmt, ...) ATTR_PRINTF(2, 3);
-/* The same for what getopt did not like: `opt` is what it returned, ':' or '?'. Long flags must
+/* getopt_long; but a value that is a flag is one that was forgotten (`--allow -- CMD` is no host
+ * called --), and is ':' as if there were none. What must begin so is written --flag=VALUE. */
+struct option;
+int cli_getopt(int argc, char **argv, const char *shorts, const struct option *longs, int *ret_at);
+/* cli_usage for what getopt did not like: `opt` is what it returned, ':' or '?'. Long flags must
  * have values past 255. */
 int cli_bad_flag(const char *cmd, int opt, char **argv);
 /* "stile: no such command", with the nearest one, to stderr; returns EXIT_USAGE. */
@@ -60,6 +64,8 @@ void cli_put_printable(FILE *to, struct str s);
 int cli_fail(const struct err *e);
 /* The word of `words` (NULL-terminated) nearest to `given`, or NULL if none is near. */
 const char *cli_nearest(const char *given, const char *const *words);
+/* The names of its policies, with commas. */
+void cli_add_policies(const struct config *c, struct strbuf *out);
 /* The CA folder of a configuration. */
 const char *cli_ca_dir(const struct config *c);
 

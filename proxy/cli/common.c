@@ -124,6 +124,19 @@ static void nearest_flag(const char *cmd, const char *given, char *buf, size_t s
 		(void)snprintf(buf, size, "--%s", near);
 }
 
+int cli_getopt(int argc, char **argv, const char *shorts, const struct option *longs, int *ret_at)
+{
+	int opt = getopt_long(argc, argv, shorts, longs, ret_at);
+
+	/* Of one word with its flag (-cFILE, --flag=VALUE) the value is not a word of its own. */
+	if (opt == -1 || opt == '?' || opt == ':' || !optarg || optind < 2 ||
+	    optarg != argv[optind - 1] || strncmp(optarg, "--", 2) != 0)
+		return opt;
+	optopt = opt < 256 ? opt : 0;
+	optind--; /* cli_bad_flag finds the flag before it */
+	return ':';
+}
+
 int cli_bad_flag(const char *cmd, int opt, char **argv)
 {
 	char letter[] = {'-', (char)optopt, '\0'};
@@ -209,6 +222,12 @@ const char *cli_nearest(const char *given, const char *const *words)
 		}
 	}
 	return best;
+}
+
+void cli_add_policies(const struct config *c, struct strbuf *out)
+{
+	for (size_t i = 0; i < c->policies_n; i++)
+		strbuf_addf(out, "%s%s", i ? ", " : "", policy_name(c->policies[i]));
 }
 
 const char *cli_ca_dir(const struct config *c)

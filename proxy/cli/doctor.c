@@ -30,15 +30,6 @@
 #define VERSION_MAX	24
 #define ESCAPE_WAYS_MAX 40
 
-enum verdict {
-	VERDICT_ANSWERED, /* by the origin */
-	VERDICT_REFUSED,  /* by stile */
-	VERDICT_UNTRUSTED,
-	VERDICT_NO_WAY, /* it looked the name up, or dialled it, itself */
-	VERDICT_TIMEOUT,
-	VERDICT_OTHER,
-};
-
 struct doctor {
 	/* borrowed from argv or the caller */
 	const char *allowed, *denied;
@@ -47,88 +38,6 @@ struct doctor {
 	size_t only_n;
 	char dir[PATH_BYTES];
 };
-
-/* ---- what became of it ---- */
-
-static bool has(const struct strbuf *b, const char *what)
-{
-	return b->len > 0 && strcasestr(b->data, what) != NULL;
-}
-
-static bool has_any(const struct strbuf *b, const char *const *words)
-{
-	for (; *words; words++)
-		if (has(b, *words))
-			return true;
-	return false;
-}
-
-/* The URL itself may hold any of the words that are looked for. */
-static void blank_out(struct strbuf *b, const char *url)
-{
-	size_t n = strlen(url);
-
-	for (char *at = b->len ? b->data : NULL; at && n > 0 && (at = strstr(at, url)); at += n)
-		memset(at, '_', n);
-}
-
-static enum verdict judge(const struct doctor_tool *t, const struct strbuf *out,
-			  const struct doctor_run *run)
-{
-	static const char *const refused[] = {"proxy-status: stile", "by stile", NULL};
-	static const char *const trust[] = {"certificate", "x509",	"PKIX", "UnknownIssuer",
-					    "CERT_",	   "SSL_ERROR", NULL};
-	static const char *const way[] = {
-		"resolve",	     "ENOTFOUND",	  "EAI_AGAIN",	       "no such host",
-		"UnknownHost",	     "Name or service",	  "UnresolvedAddress", "name resolution",
-		"Could not connect", "Failed to connect", "unreachable",       "ENETUNREACH",
-		"refused",	     "dns error",	  "ConnectException",  NULL};
-	static const char *const status[] = {" 403", "(403", "/403", "E403", NULL};
-
-	if (has_any(out, refused))
-		return VERDICT_REFUSED;
-	if (has_any(out, t->answered))
-		return VERDICT_ANSWERED;
-	/* Some show no more than the status. */
-	if (has_any(out, status))
-		return VERDICT_REFUSED;
-	if (has_any(out, trust))
-		return VERDICT_UNTRUSTED;
-	if (has_any(out, way))
-		return VERDICT_NO_WAY;
-	return run->timed_out ? VERDICT_TIMEOUT : VERDICT_OTHER;
-}
-
-static const char *word_of(enum verdict v, enum verdict wanted)
-{
-	static const char *const words[] = {
-		[VERDICT_ANSWERED] = "answered",   [VERDICT_REFUSED] = "refused",
-		[VERDICT_UNTRUSTED] = "untrusted", [VERDICT_NO_WAY] = "no way",
-		[VERDICT_TIMEOUT] = "timeout",	   [VERDICT_OTHER] = "failed",
-	};
-
-	return v == wanted ? "ok" : words[v];
-}
-
-static void advise(const struct doctor_tool *t, enum verdict allowed, enum verdict denied,
-		   struct strbuf *b)
-{
-	enum verdict v = allowed != VERDICT_ANSWERED ? allowed : denied;
-
-	switch (v) {
-	case VERDICT_REFUSED:
-		if (allowed == VERDICT_REFUSED)
-			strbuf_adds(b,
-				    "stile refused it, or could not reach it: see the log, or say "
-				    "--allowed");
-		return;
-	case VERDICT_ANSWERED: strbuf_adds(b, "IT GOT OUT: that URL is not denied"); return;
-	case VERDICT_UNTRUSTED: strbuf_addf(b, "trust the CA: %s", t->trust_how); return;
-	case VERDICT_NO_WAY: strbuf_addf(b, "use the proxy: %s", t->proxy_how); return;
-	case VERDICT_TIMEOUT: strbuf_adds(b, "no answer in time: see the log"); return;
-	case VERDICT_OTHER: strbuf_adds(b, "see what it says below"); return;
-	}
-}
 
 /* ---- asking ---- */
 
@@ -224,14 +133,14 @@ static int run(const struct doctor *d, const struct doctor_tool *t, const char *
 }
 
 static int ask(const struct doctor *d, const struct doctor_tool *t, const char *url,
-	       struct strbuf *out, enum verdict *ret, struct err *e)
+	       struct strbuf *out, enum doctor_verdict *ret, struct err *e)
 {
 	struct doctor_run how;
 
 	if (run(d, t, t->ask, url, ASK_MS, out, &how, e) < 0)
 		return -1;
-	blank_out(out, url);
-	*ret = judge(t, out, &how);
+	doctor_blank_out(out, url);
+	*ret = doctor_judge(t, out, &how);
 	return 0;
 }
 
@@ -301,32 +210,12 @@ static int build(const struct doctor *d, const struct doctor_tool *t, struct str
 	return how.status == 0 && !how.timed_out;
 }
 
-/* The end of what it said, for whoever has to find out more. */
-static void print_said(const char *what, const struct strbuf *out)
-{
-	struct str s = strbuf_str(out), line;
-	struct strbuf safe;
-
-	if (s.n > 2000)
-		s = str_skip(s, s.n - 2000);
-	(void)printf("    asked for the %s URL, it says:\n", what);
-	while (s.p && s.n > 0) {
-		line = str_split(&s, '\n');
-		if (line.n == 0)
-			continue;
-		strbuf_init(&safe, 16384);
-		strbuf_add_printable(&safe, line);
-		(void)printf("    | %s\n", strbuf_cstr(&safe));
-		strbuf_clear(&safe);
-	}
-}
-
 /* 1: as it should be; 0: not; -1: could not be tried. */
 static int examine(const struct doctor *d, const struct doctor_tool *t, const char *version,
 		   struct err *e)
 {
 	struct strbuf a, b, advice;
-	enum verdict allowed = VERDICT_OTHER, denied = VERDICT_OTHER;
+	enum doctor_verdict allowed = DOCTOR_OTHER, denied = DOCTOR_OTHER;
 	bool well;
 	int r = -1, built;
 
@@ -338,20 +227,21 @@ static int examine(const struct doctor *d, const struct doctor_tool *t, const ch
 					ask(d, t, d->denied, &b, &denied, e) < 0)))
 		goto out;
 	/* Names come from stile's stub DNS: one that is not there was refused by it. */
-	if (allowed == VERDICT_ANSWERED && denied == VERDICT_NO_WAY && has_stub(d))
-		denied = VERDICT_REFUSED;
-	well = allowed == VERDICT_ANSWERED && denied == VERDICT_REFUSED;
+	if (allowed == DOCTOR_ANSWERED && denied == DOCTOR_NO_WAY && has_stub(d))
+		denied = DOCTOR_REFUSED;
+	well = allowed == DOCTOR_ANSWERED && denied == DOCTOR_REFUSED;
 	if (!well)
-		advise(t, allowed, denied, &advice);
-	(void)printf("%-16s %-12s %-9s ", t->name, version, word_of(allowed, VERDICT_ANSWERED));
+		doctor_advise(t, allowed, denied, &a, &advice);
+	(void)printf("%-16s %-12s %-9s ", t->name, version, doctor_word(allowed, DOCTOR_ANSWERED));
 	if (well)
 		(void)printf("ok\n");
 	else
-		(void)printf("%-9s %s\n", word_of(denied, VERDICT_REFUSED), strbuf_cstr(&advice));
-	if (allowed != VERDICT_ANSWERED)
-		print_said("allowed", &a);
-	if (denied != VERDICT_REFUSED && built > 0)
-		print_said("denied", &b);
+		(void)printf("%-9s %s\n", doctor_word(denied, DOCTOR_REFUSED),
+			     strbuf_cstr(&advice));
+	if (allowed != DOCTOR_ANSWERED)
+		doctor_print_said(allowed, "allowed", &a);
+	if (denied != DOCTOR_REFUSED && built > 0)
+		doctor_print_said(denied, "denied", &b);
 	(void)fflush(stdout);
 	r = well;
 out:
@@ -541,9 +431,15 @@ int cmd_doctor(int argc, char **argv)
 	struct escape x = {.o = {.resolve = "example.com", .but = x.but, .only = x.only}};
 	const char *file = NULL;
 	struct strbuf url;
-	int opt, r;
+	/* One of each kind that was given. */
+	const char *of_escape = NULL, *of_clients = NULL;
+	int opt, at = 0, r;
 
-	while ((opt = getopt_long(argc, argv, "+:c:", longs, NULL)) != -1) {
+	while ((opt = cli_getopt(argc, argv, "+:c:", longs, &at)) != -1) {
+		if (opt == OPT_ALLOWED || opt == OPT_DENIED || opt == OPT_CLIENT)
+			of_clients = longs[at].name;
+		else if (opt > OPT_ESCAPE)
+			of_escape = longs[at].name;
 		switch (opt) {
 		case 'c': file = optarg; break;
 		case OPT_ALLOWED: d.allowed = optarg; break;
@@ -571,6 +467,10 @@ int cmd_doctor(int argc, char **argv)
 	}
 	if (optind < argc)
 		return cli_usage("doctor", "what is `%s`?", argv[optind]);
+	if (!x.wanted && of_escape)
+		return cli_usage("doctor", "--%s goes with --escape", of_escape);
+	if (x.wanted && of_clients)
+		return cli_usage("doctor", "--escape asks no client: leave --%s out", of_clients);
 	if (x.wanted)
 		return prover_run(&x.o, stdout);
 	strbuf_init(&url, PATH_BYTES);

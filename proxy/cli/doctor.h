@@ -37,6 +37,29 @@ int doctor_run(const char *const *argv, const char *const *env, const char *dir,
 	       unsigned timeout_ms, struct strbuf *out, struct doctor_run *ret,
 	       struct err *e) ATTR_NODISCARD;
 
+/* ---- what became of a question (doctor_judge.c) ---- */
+
+enum doctor_verdict {
+	DOCTOR_ANSWERED, /* by the origin */
+	DOCTOR_REFUSED,	 /* by stile */
+	DOCTOR_UNTRUSTED,
+	DOCTOR_NO_WAY, /* it looked the name up, or dialled it, itself */
+	DOCTOR_TIMEOUT,
+	DOCTOR_OTHER,
+};
+
+/* The URL itself may hold any of the words that are looked for: it is made underscores. */
+void doctor_blank_out(struct strbuf *out, const char *url);
+enum doctor_verdict doctor_judge(const struct doctor_tool *t, const struct strbuf *out,
+				 const struct doctor_run *run);
+/* One word for a table; "ok" when it is as wanted. */
+const char *doctor_word(enum doctor_verdict v, enum doctor_verdict wanted);
+/* What to do; said: what it printed when it asked for the allowed URL. */
+void doctor_advise(const struct doctor_tool *t, enum doctor_verdict allowed,
+		   enum doctor_verdict denied, const struct strbuf *said, struct strbuf *ret);
+/* To stdout: the lines that show why, or else the end, for whoever has to find out more. */
+void doctor_print_said(enum doctor_verdict v, const char *what, const struct strbuf *out);
+
 /* The first https URL, in the order of the rules, that GET is allowed for. -1: none. */
 int doctor_find_url(const struct policy *p, struct strbuf *ret_url);
 

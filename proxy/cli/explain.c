@@ -201,6 +201,39 @@ static int explain_connect(const struct config *c, const struct policy *p, const
 	return 0;
 }
 
+/* For YAML, to which ON is a boolean. */
+static bool is_plain_word(struct str s)
+{
+	for (size_t i = 0; i < s.n; i++)
+		if (s.p[i] < 'A' || s.p[i] > 'Z')
+			return false;
+	return s.n >= 3 && !str_eq(s, STR("OFF")) && !str_eq(s, STR("YES"));
+}
+
+/* The narrowest rule that would admit it, as it is to be written. None for a path in which a
+ * character would be a wildcard, or which must be escaped. */
+static void print_would_do(const struct policy_request *q)
+{
+	struct strbuf b;
+
+	if (memchr(q->path.p, '*', q->path.n) || memchr(q->path.p, '"', q->path.n) ||
+	    memchr(q->path.p, '\\', q->path.n))
+		return;
+	strbuf_init(&b, 65536);
+	strbuf_addf(&b, "%s://", scheme_word(q->scheme));
+	strbuf_addf(&b, q->host->kind == HOST_IPV6 ? "[%s]" : "%s", q->host->text);
+	if (q->port != scheme_default_port(q->scheme))
+		strbuf_addf(&b, ":%u", q->port);
+	strbuf_add(&b, q->path);
+	(void)printf("%-10s - {allow: \"%s\"", "would do", strbuf_cstr(&b));
+	if (q->scheme != SCHEME_WS && q->scheme != SCHEME_WSS)
+		(void)printf(is_plain_word(q->method) ? ", methods: [%.*s]"
+						      : ", methods: [\"%.*s\"]",
+			     STR_FMT(q->method));
+	(void)printf("}\n");
+	done_with(&b);
+}
+
 static void explain_denied(const struct policy *p, const struct policy_request *q,
 			   enum reason reason)
 {
@@ -228,6 +261,8 @@ static void explain_denied(const struct policy *p, const struct policy_request *
 		(void)printf("%-10s no rule speaks of %s\n", "nearest", q->host->text);
 	}
 	done_with(&why);
+	if (reason == REASON_NO_RULE && !m.passthrough)
+		print_would_do(q);
 }
 
 static void print_url(const char *method, const struct url *u)
@@ -311,6 +346,36 @@ static struct policy *pick_policy(const struct config *c, const char *name)
 	return p;
 }
 
+static int refuse_policy(const struct config *c, const char *name)
+{
+	struct strbuf names;
+	int code;
+
+	strbuf_init(&names, 65536);
+	cli_add_policies(c, &names);
+	if (name)
+		code = cli_usage("explain", "--policy: there is no policy `%s` (there is: %s)",
+				 name, strbuf_cstr(&names));
+	else
+		code = cli_usage("explain",
+				 "there are several policies; name one with --policy (%s)",
+				 strbuf_cstr(&names));
+	strbuf_clear(&names);
+	return code;
+}
+
+/* What could not be a request of anybody's: a slip of the hand. 0: it could. */
+static int check_words(const char *method, const char *target)
+{
+	bool connect = strcmp(method, "CONNECT") == 0;
+
+	if (!cli_is_method(method) && cli_is_method(target))
+		return cli_usage("explain", "the METHOD comes first, then the URL");
+	if (!connect && !strstr(target, "://"))
+		return cli_usage("explain", "the URL has no scheme: write https:// in front of it");
+	return 0;
+}
+
 int cmd_explain(int argc, char **argv)
 {
 	enum { OPT_POLICY = 256 };
@@ -320,7 +385,7 @@ int cmd_explain(int argc, char **argv)
 	struct policy *p;
 	int opt, code;
 
-	while ((opt = getopt_long(argc, argv, "+:c:", longs, NULL)) != -1) {
+	while ((opt = cli_getopt(argc, argv, "+:c:", longs, NULL)) != -1) {
 		switch (opt) {
 		case 'c': file = optarg; break;
 		case OPT_POLICY: name = optarg; break;
@@ -328,16 +393,17 @@ int cmd_explain(int argc, char **argv)
 		}
 	}
 	if (argc - optind != 2)
-		return cli_usage("explain", "a METHOD and a URL are needed");
+		return cli_usage("explain", "a METHOD and a URL are needed, such as GET "
+					    "https://docs.example.com/");
+	code = check_words(argv[optind], argv[optind + 1]);
+	if (code != 0)
+		return code;
 	c = cli_load_config(file);
 	if (!c)
 		return EXIT_USAGE;
 	p = pick_policy(c, name);
 	if (!p)
-		code = cli_usage("explain",
-				 name ? "--policy: there is no policy `%s`"
-				      : "there are several policies; name one with --policy%s",
-				 name ? name : "");
+		code = refuse_policy(c, name);
 	else if (strcmp(argv[optind], "CONNECT") == 0)
 		code = explain_connect(c, p, argv[optind + 1]);
 	else

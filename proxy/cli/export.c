@@ -70,7 +70,7 @@ int cmd_export(int argc, char **argv)
 	int c;
 
 	optind = 0;
-	while ((c = getopt_long(argc, argv, ":", known, NULL)) != -1) {
+	while ((c = cli_getopt(argc, argv, ":", known, NULL)) != -1) {
 		switch (c) {
 		case OPT_FROM: o.from = optarg; break;
 		case OPT_TO: o.to = optarg; break;

@@ -234,5 +234,9 @@ int cmd_help(int argc, char **argv)
 			(void)printf("\n%s\n", c->text);
 			return 0;
 		}
+	/* What `help` alone has an article on. */
+	if (cli_nearest(argv[1], (const char *const[]){"yaml", NULL}))
+		return cli_usage("help", "no such article: %s (did you mean `stile help yaml`?)",
+				 argv[1]);
 	return cli_unknown_command(argv[1]);
 }

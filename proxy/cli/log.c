@@ -16,6 +16,7 @@
 #include "logging/record.h"
 #include "logging/utf8.h"
 #include "policy/hostname.h"
+#include "policy/load_keys.h"
 #include "proxy/cli/cli.h"
 #include "proxy/net/poll_again.h"
 
@@ -308,6 +309,32 @@ static bool is_event(const char *word)
 	return false;
 }
 
+static const char *near_event(const char *given)
+{
+	const char *words[RECORD_EVENTS];
+	size_t n = 0;
+
+	for (enum record_event e = RECORD_REQUEST_START; e < RECORD_EVENTS; e++)
+		words[n++] = record_event_word(e);
+	return nearest_word(str_from_c(given), words, n);
+}
+
+static const char *near_reason(const char *given)
+{
+	const char *words[REASON_COUNT];
+	size_t n = 0;
+
+	for (enum reason r = REASON_NONE + 1; r < REASON_COUNT; r++)
+		words[n++] = reason_word(r);
+	return nearest_word(str_from_c(given), words, n);
+}
+
+static int refuse_word(const char *flag, const char *what, const char *given, const char *near)
+{
+	return cli_usage("log", "--%s: there is no %s `%s`%s%s%s", flag, what, given,
+			 near ? " (did you mean `" : "", near ? near : "", near ? "`?)" : "");
+}
+
 /* RFC 3339 in UTC, or a part of it from the left: times are compared as they are written, so
  * another shape, or another zone, would let the wrong ones through. A Z at its end is dropped: the
  * record's own stands behind the fraction. */
@@ -344,9 +371,9 @@ static void read_host(struct filter *f, const char *given)
 static int check_filter(const struct filter *f)
 {
 	if (f->event && !is_event(f->event))
-		return cli_usage("log", "--event: there is no event `%s`", f->event);
+		return refuse_word("event", "event", f->event, near_event(f->event));
 	if (f->reason && reason_from_word(str_from_c(f->reason)) == REASON_NONE)
-		return cli_usage("log", "--reason: there is no reason `%s`", f->reason);
+		return refuse_word("reason", "reason", f->reason, near_reason(f->reason));
 	if (f->decision && strcmp(f->decision, "allow") != 0 && strcmp(f->decision, "deny") != 0)
 		return cli_usage("log", "--decision is allow or deny, not `%s`", f->decision);
 	return 0;
@@ -367,7 +394,7 @@ int cmd_log(int argc, char **argv)
 	struct filter f = {0};
 	int opt;
 
-	while ((opt = getopt_long(argc, argv, ":f", longs, NULL)) != -1) {
+	while ((opt = cli_getopt(argc, argv, ":f", longs, NULL)) != -1) {
 		switch (opt) {
 		case 'f': f.follow = true; break;
 		case OPT_EVENT: f.event = optarg; break;

@@ -102,7 +102,7 @@ int metrics_open(const struct config *c, struct metrics **ret, struct err *e)
 	return 0;
 fail:
 	free(m);
-	return err_wrap(e, "metrics");
+	return err_wrap(e, "%s:%u:%u: metrics", c->file, c->metrics->at.line, c->metrics->at.col);
 }
 
 uint16_t metrics_port(const struct metrics *m)

@@ -32,6 +32,30 @@ int privileges_find(const char *user, unsigned *ret_uid, unsigned *ret_gid, stru
 	return 0;
 }
 
+static bool may_become_others(void)
+{
+	struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct have[2] = {{0, 0, 0}, {0, 0, 0}};
+
+	return syscall(SYS_capget, &head, have) == 0 && (have[0].effective & 1u << CAP_SETUID) != 0;
+}
+
+int privileges_check(const char *user, struct err *e)
+{
+	unsigned uid = 0, gid = 0;
+
+	if (!user)
+		return 0;
+	if (privileges_find(user, &uid, &gid, e) < 0)
+		return -1;
+	if (geteuid() == uid || may_become_others())
+		return 0;
+	return err_set(e,
+		       "user: only root can become %s (start stile as root or as %s, or leave "
+		       "`user:` out)",
+		       user, user);
+}
+
 static int become(const char *user, struct err *e)
 {
 	unsigned uid = 0, gid = 0;

@@ -15,6 +15,8 @@ int privileges_limit(struct err *e) ATTR_NODISCARD;
  * that start later have none either. */
 int privileges_drop(const char *user, struct err *e) ATTR_NODISCARD;
 
+/* Could this process become `user`? For a start that says so once, before there are others. */
+int privileges_check(const char *user, struct err *e) ATTR_NODISCARD;
 /* The ids of a user by name. */
 int privileges_find(const char *user, unsigned *ret_uid, unsigned *ret_gid,
 		    struct err *e) ATTR_NODISCARD;

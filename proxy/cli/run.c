@@ -136,7 +136,7 @@ static int read_options(int argc, char **argv, struct options *o, int *ret_statu
 
 	*ret_status = 1;
 	optind = 0; /* glibc: start anew, whatever was parsed before */
-	while (rc == 0 && (c = getopt_long(argc, argv, "+:c:h", known, NULL)) != -1) {
+	while (rc == 0 && (c = cli_getopt(argc, argv, "+:c:h", known, NULL)) != -1) {
 		switch (c) {
 		case 'c': o->config_file = optarg; break;
 		case OPT_ALLOW: rc = word_add(&o->allow, optarg); break;
@@ -208,18 +208,25 @@ static struct config *read_config(const struct options *o)
 
 static const char *choose_policy(const struct config *c, const char *wanted)
 {
-	if (wanted) {
-		if (config_policy(c, wanted))
-			return wanted;
-		log_error("--policy %s: the configuration has no such policy", wanted);
-		return NULL;
-	}
-	if (c->policies_n == 1)
+	struct strbuf names;
+
+	if (wanted && config_policy(c, wanted))
+		return wanted;
+	if (!wanted && c->policies_n == 1)
 		return policy_name(c->policies[0]);
-	if (config_policy(c, "default"))
+	if (!wanted && config_policy(c, "default"))
 		return "default";
-	log_error("the configuration has %zu policies and none is \"default\" (say --policy NAME)",
-		  c->policies_n);
+	strbuf_init(&names, 65536);
+	cli_add_policies(c, &names);
+	if (wanted)
+		log_error("--policy %s: the configuration has no such policy (it has: %s)", wanted,
+			  strbuf_cstr(&names));
+	else
+		log_error(
+			"the configuration has %zu policies and none is \"default\" (say --policy "
+			"NAME: %s)",
+			c->policies_n, strbuf_cstr(&names));
+	strbuf_clear(&names);
 	return NULL;
 }
 
@@ -395,7 +402,8 @@ static int run_with(const struct options *o, struct sandbox_options given)
 		return SANDBOX_STATUS_NO_SANDBOX;
 	}
 	if (outcome.refused > 0)
-		log_info("%llu request%s refused; see %s", (unsigned long long)outcome.refused,
+		log_info("%llu request%s refused: `stile log --decision deny %s`",
+			 (unsigned long long)outcome.refused,
 			 outcome.refused == 1 ? " was" : "s were", so->log_to);
 	return outcome.status;
 }

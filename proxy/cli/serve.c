@@ -117,7 +117,8 @@ static int serve_start(struct serve *s, struct err *e)
 	struct engine_options o = {.config = s->config, .tell = true};
 
 	privileges_guard_memory();
-	if (privileges_limit(e) < 0 || start_keeper(s, e) < 0)
+	if (privileges_check(s->config->user, e) < 0 || privileges_limit(e) < 0 ||
+	    start_keeper(s, e) < 0)
 		return -1;
 	s->signals = block_signals(e);
 	if (s->signals < 0 || keeper_await(s->keeper, &s->ca, e) < 0)
@@ -305,7 +306,7 @@ int cmd_serve(int argc, char **argv)
 	struct err e = ERR_INIT;
 	int opt, code = 0;
 
-	while ((opt = getopt_long(argc, argv, "+:c:", longs, NULL)) != -1) {
+	while ((opt = cli_getopt(argc, argv, "+:c:", longs, NULL)) != -1) {
 		if (opt != 'c')
 			return cli_bad_flag("serve", opt, argv);
 		file = optarg;
@@ -317,7 +318,8 @@ int cmd_serve(int argc, char **argv)
 		return EXIT_USAGE;
 	config_watch_start(&s.watch, s.config);
 	if (s.config->listeners_n == 0) {
-		err_set(&e, "%s: nothing to listen on (add `listen:`)", s.config->file);
+		err_set(&e, "%s: nothing to listen on (add `listen: [{proxy: 127.0.0.1:3128}]`)",
+			s.config->file);
 		(void)cli_fail(&e);
 		code = EXIT_USAGE;
 	} else if (serve_start(&s, &e) < 0) {

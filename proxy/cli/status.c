@@ -36,7 +36,7 @@ static int read_flags(const char *cmd, int argc, char **argv, struct flags *f)
 	};
 	int opt;
 
-	while ((opt = getopt_long(argc, argv, "+:c:", longs, NULL)) != -1) {
+	while ((opt = cli_getopt(argc, argv, "+:c:", longs, NULL)) != -1) {
 		switch (opt) {
 		case 'c': f->admin.config = optarg; break;
 		case FLAG_SOCKET: f->admin.socket = optarg; break;

@@ -92,7 +92,7 @@ int cmd_test(int argc, char **argv)
 	size_t failed;
 	int opt;
 
-	while ((opt = getopt_long(argc, argv, "+:c:", longs, NULL)) != -1) {
+	while ((opt = cli_getopt(argc, argv, "+:c:", longs, NULL)) != -1) {
 		if (opt != 'c')
 			return cli_bad_flag("test", opt, argv);
 		file = optarg;
@@ -103,7 +103,8 @@ int cmd_test(int argc, char **argv)
 	if (!c)
 		return EXIT_USAGE;
 	failed = run_tests(c);
-	(void)printf("%zu test%s, %zu failed\n", c->tests_n, c->tests_n == 1 ? "" : "s", failed);
+	(void)printf("%zu test%s, %zu failed%s\n", c->tests_n, c->tests_n == 1 ? "" : "s", failed,
+		     c->tests_n == 0 ? " (no policy has `tests:`)" : "");
 	config_unref(c);
 	return failed ? 1 : 0;
 }

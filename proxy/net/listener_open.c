@@ -17,6 +17,32 @@
 #include "logging/log.h"
 #include "proxy/net/netns.h"
 
+/* What to do about it, for who starts stile. NULL: nothing that is known. */
+static const char *advice(int error, const struct config_listener *c)
+{
+	switch (error) {
+	case EADDRINUSE:
+		return "another program has that port, perhaps another stile: end it, or choose "
+		       "another port";
+	case EADDRNOTAVAIL: return "no interface here has that address: choose another one";
+	case EACCES:
+		if (c->unix_path)
+			return "its folder is not writable for this user: choose another one";
+		return "a port below 1024 is root's, or needs CAP_NET_BIND_SERVICE";
+	case ENOENT: return c->unix_path ? "make its folder first" : NULL;
+	default: return NULL;
+	}
+}
+
+static int cannot(const struct config_listener *c, int error, const char *text, struct err *e)
+{
+	if (c->unix_path)
+		err_sys(e, error, "listen on %s", text);
+	else
+		err_sys(e, error, "listen on %s port %u", text, c->port);
+	return err_hint(e, advice(error, c));
+}
+
 static int open_tcp(const struct config_listener *c, bool reuseport, int fd, struct err *e)
 {
 	struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(c->port)};
@@ -36,7 +62,7 @@ static int open_tcp(const struct config_listener *c, bool reuseport, int fd, str
 		return err_sys(e, errno, "listen on %s port %u: SO_REUSEPORT", text, c->port);
 	if ((v6 ? bind(fd, (struct sockaddr *)&in6, sizeof(in6))
 		: bind(fd, (struct sockaddr *)&in, sizeof(in))) < 0)
-		return err_sys(e, errno, "listen on %s port %u", text, c->port);
+		return cannot(c, errno, text, e);
 	return 0;
 }
 
@@ -91,7 +117,7 @@ static int open_unix(const struct config_listener *c, int fd, struct err *e)
 	if (fchmod(fd, mode) < 0)
 		return err_sys(e, errno, "listen on %s: mode", c->unix_path);
 	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)) < 0)
-		return err_sys(e, errno, "listen on %s", c->unix_path);
+		return cannot(c, errno, c->unix_path, e);
 	if (chmod(c->unix_path, mode) < 0) {
 		err_sys(e, errno, "listen on %s: mode %04o", c->unix_path, (unsigned)mode);
 		unlink(c->unix_path);

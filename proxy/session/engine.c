@@ -251,8 +251,7 @@ static int share_ready(struct engine *g, const struct engine_options *o, size_t 
 
 static int wrap_place(const struct engine *g, const struct config_listener *c, struct err *e)
 {
-	return err_wrap(e, "%s:%u:%u", g->snapshot->config->file, c->netns_at.line,
-			c->netns_at.col);
+	return err_wrap(e, "%s:%u:%u", g->snapshot->config->file, c->at.line, c->at.col);
 }
 
 /* TCP gets one a worker (SO_REUSEPORT); a Unix path, or a socket from outside or in another
@@ -270,9 +269,9 @@ static int open_listener(struct engine *g, const struct config_listener *c, size
 	/* Port 0: the first worker's socket finds one, the others join it. */
 	at.port = n > 0 ? g->ports[i] : c->port;
 	if (n == 0 && g->workers_n > 1 && listener_check_free(c, e) < 0)
-		return -1;
+		return wrap_place(g, c, e);
 	if (listener_open(&at, g->workers_n > 1, fd, &g->ports[i], e) < 0)
-		return c->netns ? wrap_place(g, c, e) : -1;
+		return wrap_place(g, c, e);
 	if (c->unix_path)
 		listener_path_note(c->unix_path, &g->paths[i]);
 	return 0;
@@ -304,7 +303,7 @@ static int open_dns(struct engine *g, const struct config_listener *c, size_t n,
 		close(row[i].fd);
 		row[i].fd = -1;
 	}
-	return -1;
+	return wrap_place(g, c, e);
 }
 
 /* The n-th worker's sockets: one a listener, and those of UDP behind them. */

@@ -136,6 +136,18 @@ def test_verdicts(fake, script, allowed, denied):
     assert ("IT GOT OUT" in text) == (denied == "answered")
 
 
+def test_the_reason_of_stile_is_said(fake):
+    row, _ = fake(BY_STILE.replace("no_rule", "dns_failed").replace("403", "502"))
+    assert row[1] == "refused" and "stile says dns_failed: " in row[3]
+    row, _ = fake("echo 'remote: stile could not complete this request.'; echo 'remote: reason: dns_failed'; exit 1")
+    assert row[1:3] == ("refused", "ok") and "stile says dns_failed: " in row[3]
+
+
+def test_of_a_long_story_the_lines_that_show_why(fake):
+    _, text = fake("seq 50; echo 'x Could not resolve host: a'; seq 50; exit 6")
+    assert [x for x in text.splitlines() if x.startswith("    | ")] == ["    | x Could not resolve host: a"] * 2
+
+
 def test_words_of_the_url_are_no_evidence(fake):
     row, _ = fake("echo \"cannot fetch $url\"; exit 1", denied="https://by.stile.test/403/by%20stile")
     assert row[1:3] == ("failed", "failed")
@@ -195,10 +207,14 @@ def test_a_url_that_another_rule_denies_is_not_taken(tmp_path):
 
 
 @pytest.mark.parametrize("args", [[], ["--allowed", "nowhere"], ["--allowed", "https://a.test/", "--denied", "x"],
-                                  ["--client", "crul"], ["--client"], ["extra"], ["-c", "/nonexistent"]])
+                                  ["--client", "crul"], ["--client"], ["extra"], ["-c", "/nonexistent"],
+                                  ["--allowed", "https://a.test/", "--json"], ["--allowed", "https://a.test/", "--way", "ipv4"],
+                                  ["--escape", "--client", "curl"]])
 def test_wrong_usage(tmp_path, args):
     got = doctor(*args, cwd=tmp_path, env=clean_env(HOME=str(tmp_path)), status=2)
     assert got.stdout == "" and "stile" in got.stderr
+    if "--json" in args or "--way" in args:
+        assert "goes with --escape" in got.stderr
     if args == ["--client", "crul"]:
         assert "`curl`" in got.stderr
 

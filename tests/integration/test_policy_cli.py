@@ -232,11 +232,43 @@ def test_no_rule_is_near(cli):
 @pytest.mark.parametrize("method, url, reason", [
     ("TRACE", "https://api.test/v1/a", "method_refused"), ("GET", "https://api.test/a/../b", "ambiguous_url: "),
     ("GET", "https://0x7f.1/", "malformed_request|ambiguous_url"), ("G T", "https://api.test/v1/a", "malformed_request: "),
-    ("GET", "https://u:p@api.test/v1/a", "ambiguous_url: "), ("GET", "api.test", "malformed_request|ambiguous_url"),
+    ("GET", "https://u:p@api.test/v1/a", "ambiguous_url: "), ("GET", "://api.test", "malformed_request|ambiguous_url"),
 ])
 def test_requests_that_no_rule_could_admit(cli, method, url, reason):
     got = explain(cli, "-c", CONFIG, method, url, code=1)
     assert got[0][0] == "deny" and re.match(reason, got[0][1])
+
+
+@pytest.mark.parametrize("method, url, rule", [
+    ("GET", "https://nowhere.test/a%2Fb?c=d", '{allow: "https://nowhere.test/a%2Fb", methods: [GET]}'),
+    ("POST", "https://api.test/v1/a", '{allow: "https://api.test/v1/a", methods: [POST]}'),
+    ("GET", "http://[2001:db8::1]:81/", '{allow: "http://[2001:db8::1]:81/", methods: [GET]}'),
+    ("ON", "https://a.test/#", None), ("ON", "https://a.test/", '{allow: "https://a.test/", methods: ["ON"]}'),
+    ("M-SEARCH", "https://a.test/x:y,{z}", None),
+    ("GET", "wss://api.test/v1/a", '{allow: "wss://api.test/v1/a"}'),
+    ("GET", "https://a.test/x*y", None), ("GET", "https://pass.test/", None), ("TRACE", "https://a.test/", None),
+    ("GET", "https://api.test/v1/secret/x", None),
+])
+def test_the_rule_that_would_do(cli, method, url, rule):
+    """As it is printed it can be added, and then the request is allowed. None where that would not do."""
+    r = cli("explain", "-c", CONFIG, method, url, code=1)
+    said = re.findall(r"^would do   - (.*)$", r.stdout, re.M)
+    assert rule is None or said == [rule], r.stdout
+    if said:
+        name = config(cli, RULES.replace("CADIR", "ca") + f"      - {said[0]}\n")
+        got = cli("explain", "-c", name, method, url).stdout
+        assert got.startswith("allow\n") or got.startswith("deny       address_denied\n"), got
+    else:
+        assert rule is None
+
+
+@pytest.mark.parametrize("words, said", [
+    (["GET", "api.test/v1/a?token=abc"], "the URL has no scheme: write https://"), (["GET", "api.test:443"], "the URL has no scheme"),
+    (["https://api.test/v1/a", "GET"], "the METHOD comes first"), (["--policy", "defualt", "GET", "https://a.test/"], "(there is: default)"),
+])
+def test_slips_in_what_is_explained(cli, words, said):
+    r = cli("explain", "-c", CONFIG, *words, code=2)
+    assert said in r.stderr and "abc" not in r.stderr and not r.stdout
 
 
 ADDRESSES = """\
@@ -362,6 +394,10 @@ def test_tests_that_fail(cli):
     assert r.stdout.endswith("3 tests, 2 failed\n")
 
 
+def test_no_tests_at_all_are_no_success_unsaid(cli):
+    assert cli("test", "-c", CONFIG, code=0).stdout == "0 tests, 0 failed (no policy has `tests:`)\n"
+
+
 def test_a_broken_file_is_tested_no_further(cli):
     assert cli("test", "-c", config(cli, "version: 2\n"), code=2).stdout == ""
 
@@ -401,7 +437,7 @@ def test_ca_rotate_show_and_bundle(cli):
 
 def test_ca_show_makes_none(cli):
     r = cli("ca", "show", "-c", CONFIG, code=1)
-    assert f"{cli.folder}/ca: cannot open the folder" in r.stderr
+    assert f"{cli.folder}/ca: cannot open the folder" in r.stderr and "(no CA was made yet: " in r.stderr
     assert not (cli.folder / "ca").exists()
 
 
@@ -458,6 +494,11 @@ def test_a_misspelt_filter_is_an_error(cli, args):
     (cli.folder / "log").write_text(LOG)
     r = cli("log", "log", *args, code=2)
     assert r.stdout == "" and args[-1] in r.stderr and "stile help log" in r.stderr
+
+
+@pytest.mark.parametrize("args, near", [(["--event", "request.denied"], "request.deny"), (["--reason", "norule"], "no_rule")])
+def test_the_nearest_word_of_a_filter(cli, args, near):
+    assert f"(did you mean `{near}`?)" in cli("log", "log", *args, code=2).stderr
 
 
 def test_lines_that_are_no_records(cli):
@@ -547,6 +588,10 @@ def test_the_nearest_command(cli, given, near):
         assert (r.stdout, r.stderr) == ("", said)
 
 
+def test_the_nearest_article(cli):
+    assert "(did you mean `stile help yaml`?)" in cli("help", "yml", code=2).stderr
+
+
 def test_nothing_is_near(cli):
     r = cli("\x1b[31mfrobnicate", code=2)
     assert "\x1b" not in r.stderr and "see `stile --help`" in r.stderr
@@ -576,6 +621,20 @@ def test_a_misspelt_flag_of_all(cli):
 def test_a_flag_without_its_value(cli, command):
     r = cli(*command.split(), "-c", code=2)
     assert "-c needs a value" in r.stderr
+
+
+@pytest.mark.parametrize("args, flag", [
+    (["run", "--allow", "--", "true"], "--allow"), (["run", "-c", "--", "true"], "-c"), (["run", "--log", "--allow", "a.test", "true"], "--log"),
+    (["explain", "--policy", "--", "GET", "https://a.test/"], "--policy"), (["ca", "bundle", "-o", "--java"], "-o"),
+    (["log", "--host", "--json", "log"], "--host"),
+])
+def test_the_next_flag_is_no_value(cli, args, flag):
+    r = cli(*args, code=2)
+    assert r.stderr.startswith(f"stile {args[0]}: {flag} needs a value (see ") and not r.stdout
+
+
+def test_a_value_that_looks_like_a_flag(cli):
+    assert "unknown flag" not in cli("log", "--host=--x", "log", code=1).stderr
 
 
 def test_output_that_cannot_be_written(cli):

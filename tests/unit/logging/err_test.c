@@ -43,6 +43,30 @@ static void test_wrap(void **state)
 	assert_string_equal(e.text, "<host a.test: no answer: host a.test: no answer>");
 }
 
+static void test_hint(void **state)
+{
+	struct err e = ERR_INIT;
+	char huge[ERR_TEXT_MAX + 1];
+
+	(void)state;
+	err_sys(&e, ENOENT, "x");
+	assert_int_equal(err_hint(&e, "make it"), -1);
+	assert_string_equal(e.text, "x: No such file or directory (make it)");
+	assert_int_equal(e.sys_errno, ENOENT);
+	assert_int_equal(err_hint(&e, NULL), -1);
+	assert_string_equal(e.text, "x: No such file or directory (make it)");
+	/* Half a piece of advice is none. */
+	memset(huge, 'x', ERR_TEXT_MAX);
+	huge[ERR_TEXT_MAX] = '\0';
+	err_hint(&e, huge);
+	assert_string_equal(e.text, "x: No such file or directory (make it)");
+	err_set(&e, "%s", huge);
+	err_hint(&e, "make it");
+	assert_int_equal(strlen(e.text), ERR_TEXT_MAX - 1);
+	assert_int_equal(e.text[ERR_TEXT_MAX - 2], 'x');
+	assert_int_equal(err_hint(NULL, "x"), -1);
+}
+
 static void test_escaped(void **state)
 {
 	struct err e = ERR_INIT;
@@ -88,7 +112,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_set),	cmocka_unit_test(test_wrap),
 		cmocka_unit_test(test_escaped), cmocka_unit_test(test_long),
-		cmocka_unit_test(test_null),
+		cmocka_unit_test(test_null),	cmocka_unit_test(test_hint),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

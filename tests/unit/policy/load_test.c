@@ -206,8 +206,8 @@ static void test_transparent(void **state)
 	assert_int_equal(l[1].kind, CONFIG_LISTEN_TRANSPARENT);
 	assert_string_equal(l[1].name, "transparent-1");
 	assert_string_equal(l[1].netns, "conf/a");
-	assert_int_equal(l[1].netns_at.line, 4);
-	assert_int_equal(l[1].netns_at.col, 27);
+	assert_int_equal(l[1].at.line, 4);
+	assert_int_equal(l[1].at.col, 27);
 	assert_int_equal(l[1].port, 1);
 	assert_string_equal(l[2].netns, "/b");
 	assert_int_equal(l[3].kind, CONFIG_LISTEN_DNS);

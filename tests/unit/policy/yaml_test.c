@@ -148,6 +148,8 @@ static void test_faults(void **state)
 		{"a: }\n", {"1:4: a value is missing here, or one that must be quoted"}},
 		{"p: [::1]:3128\n", {"1:5: a value is missing here"}},
 		{"a: \"\\q\"\n", {"1:5: an escape that YAML does not know"}},
+		{"a: b\nc:[d]\ne: f\n",
+		 {"2:1: a key without a `:`, or without the blank behind it"}},
 		{"a: |x\n", {"1:5: YAML: did not find expected comment or line break"}},
 		/* bytes */
 		{"a: \xff\nb: ok\nc: caf\xe9\n",
