@@ -12,15 +12,22 @@
 #define NAME_MAX_BYTES 256 /* a longer query key is no name that a server knows */
 
 /* A field is an identity when the last word of its name (all but letters and digits separate) is
- * one of these. */
+ * one of these, or ends like one of SUFFIX_MIN letters: X-TrackerToken, X-ClientSecret. Shorter
+ * ones end words that say something else (monkey). */
+#define SUFFIX_MIN 5
 static const char *const last_words[] = {
-	"accesskey",  "accesstoken", "apikey",	  "apitoken",	  "assertion",	   "auth",
-	"authkey",    "authtoken",   "authuser",  "bearer",	  "authorization", "cert",
-	"clientcert", "cookie",	     "cookie2",	  "cookies",	  "credential",	   "credentials",
-	"jwt",	      "key",	     "passwd",	  "password",	  "principal",	   "secret",
-	"secretkey",  "session",     "sessionid", "sessiontoken", "token",	   "xapikey",
-	"xauthtoken", "username",    "userid",	  "login",	  "sudo",	   "pwd",
-	"passcode",   "otp",	     "saml",	  "oidc",	  "passphrase",
+	"accesskey",	 "accesstoken",	   "apikey",	   "apitoken", "assertion",
+	"auth",		 "authkey",	   "authtoken",	   "authuser", "bearer",
+	"authorization", "cert",	   "clientcert",   "cookie",   "cookie2",
+	"cookies",	 "credential",	   "credentials",  "jwt",      "key",
+	"passwd",	 "password",	   "principal",	   "secret",   "secretkey",
+	"session",	 "sessionid",	   "sessiontoken", "token",    "xapikey",
+	"xauthtoken",	 "username",	   "userid",	   "login",    "sudo",
+	"pwd",		 "passcode",	   "otp",	   "saml",     "oidc",
+	"passphrase",	 "appkey",	   "pass",	   "pat",      "sid",
+	"ticket",
+
+	"wsse",		 "authentication",
 };
 
 /* ... or when the whole name is one of these. */
@@ -37,6 +44,7 @@ static const char *const whole_names[] = {
 	"signature",
 	"signature-input",
 	"ssl-client-s-dn",
+	"x-act-as",
 	"x-amzn-oidc-data",
 	"x-amzn-oidc-identity",
 	"x-auth-email",
@@ -50,13 +58,16 @@ static const char *const whole_names[] = {
 	"x-goog-authenticated-user-email",
 	"x-goog-authenticated-user-id",
 	"x-honeycomb-team",
+	"x-impersonate",
 	"x-impersonate-user",
 	"x-jfrog-art-api",
 	"x-ms-authorization-auxiliary",
 	"x-ms-client-principal-id",
 	"x-ms-client-principal-name",
+	"x-on-behalf-of",
 	"x-real-user",
 	"x-remote-user",
+	"x-run-as",
 	"x-session-id",
 	"x-signature",
 	"x-ssl-client-s-dn",
@@ -113,6 +124,7 @@ static const char *const query_keys[] = {
 	"awsaccesskeyid",
 	"bearer",
 	"bearertoken",
+	"circletoken",
 	"clientassertion",
 	"clientsecret",
 	"credential",
@@ -125,6 +137,7 @@ static const char *const query_keys[] = {
 	"jwt",
 	"key",
 	"licensekey",
+	"logintoken",
 	"oauth2accesstoken",
 	"oauthconsumerkey",
 	"oauthsignature",
@@ -140,8 +153,10 @@ static const char *const query_keys[] = {
 	"refreshtoken",
 	"sas",
 	"secret",
+	"secretaccesskey",
 	"secretkey",
 	"securitytoken",
+	"servicekey",
 	"sessid",
 	"session",
 	"sessionid",
@@ -150,9 +165,12 @@ static const char *const query_keys[] = {
 	"sid",
 	"sig",
 	"signature",
+	"ssotoken",
 	"subscriptionkey",
 	"ticket",
 	"token",
+	"trackertoken",
+	"userkey",
 	"usertoken",
 	"wstoken",
 	"xaccesstoken",
@@ -192,6 +210,18 @@ static bool field_is_in(struct str name, const char *const *list, size_t n)
 	return false;
 }
 
+static bool is_identity_word(struct str word)
+{
+	for (size_t i = 0; i < ARRAY_LEN(last_words); i++) {
+		struct str known = str_from_c(last_words[i]);
+		size_t before = word.n > known.n && known.n >= SUFFIX_MIN ? word.n - known.n : 0;
+
+		if (field_is(str_skip(word, before), known))
+			return true;
+	}
+	return false;
+}
+
 static struct str last_word(struct str name)
 {
 	size_t at = name.n;
@@ -225,7 +255,7 @@ static bool field_is_identity(const struct field *f)
 
 	if (field_is_in(name, harmless_names, ARRAY_LEN(harmless_names)))
 		return false;
-	return field_is_in(last_word(name), last_words, ARRAY_LEN(last_words)) ||
+	return is_identity_word(last_word(name)) ||
 	       field_is_in(name, whole_names, ARRAY_LEN(whole_names)) || subprotocol_is_identity(f);
 }
 
