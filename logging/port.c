@@ -168,13 +168,20 @@ static size_t add_to_reserve(struct log_port *p, const struct record *r)
 	return add_line(p, r);
 }
 
+/* Refusals go on while the log takes nothing; how many of them have no record must be told. */
+static uint64_t not_taken(struct log_writer *w)
+{
+	atomic_fetch_add_explicit(&w->untaken, 1, memory_order_relaxed);
+	return 0;
+}
+
 uint64_t log_port_add(struct log_port *p, const struct record *r, bool must)
 {
 	struct log_writer *w = p->writer;
 	size_t n;
 
 	if (!must && (!queue_has_room(w) || !has_reserve(p)))
-		return 0;
+		return not_taken(w);
 	n = add_line(p, r);
 	if (n == 0) {
 		/* A chunk that is full to its bound: go on in the next one. */
@@ -184,7 +191,7 @@ uint64_t log_port_add(struct log_port *p, const struct record *r, bool must)
 	if (n == 0 && must)
 		n = add_to_reserve(p, r);
 	if (n == 0)
-		return 0;
+		return not_taken(w);
 	atomic_fetch_add_explicit(&w->queued, n, memory_order_relaxed);
 	p->filling->last_ticket = ++p->given;
 	return p->given;

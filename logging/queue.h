@@ -79,7 +79,8 @@ struct log_writer {
 	int64_t stop_at_ms;
 
 	/* shared without a lock */
-	_Atomic size_t queued; /* bytes in all batches and chunks */
+	_Atomic size_t queued;	/* bytes in all batches and chunks */
+	_Atomic size_t untaken; /* lines that found no room, and were not told yet */
 	atomic_bool available;
 	atomic_uint reopens_done; /* of `reopens`, whatever came of them */
 	_Atomic int wait;

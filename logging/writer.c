@@ -51,12 +51,22 @@ static void set_failing(struct log_writer *w, const char *why)
 	notify_all_ports(w);
 }
 
+static void say_untaken(struct log_writer *w)
+{
+	size_t n = atomic_exchange(&w->untaken, 0);
+
+	if (n)
+		log_error("%zu line(s) found no room to wait for the log %s and are lost", n,
+			  sink_name(&w->sink));
+}
+
 static void set_working(struct log_writer *w)
 {
 	if (atomic_load(&w->available))
 		return;
 	atomic_store(&w->available, true);
 	log_warn("the log %s is written again", sink_name(&w->sink));
+	say_untaken(w);
 	notify_all_ports(w);
 }
 
@@ -499,6 +509,7 @@ void log_writer_free(struct log_writer *w, int drain_ms)
 	if (lost)
 		log_error("%zu line(s) of the log %s could not be written and are lost", lost,
 			  sink_name(&w->sink));
+	say_untaken(w);
 	if (w->has_next)
 		sink_close(&w->next);
 	sink_close(&w->sink);

@@ -189,8 +189,12 @@ static void test_queue_bound(void **state)
 	struct log_writer *w = new_writer("/dev/full", LOG_WAIT_WRITTEN);
 	struct log_port *p = new_port(w), *other = new_port(w);
 	uint64_t count = 0, ticket = 0;
+	char said[4096] = "";
+	FILE *f = tmpfile();
+	int was = dup(STDERR_FILENO);
 
 	(void)state;
+	assert_true(f && was >= 0 && dup2(fileno(f), STDERR_FILENO) >= 0);
 	while (count < LINES_MAX) {
 		uint64_t t = add(p, 0, count, false);
 
@@ -204,6 +208,7 @@ static void test_queue_bound(void **state)
 	assert_false(log_port_available(p));
 	/* The bound is common to all ports, and lines that must go in are taken past it. */
 	assert_int_equal(add(other, 1, 0, false), 0);
+	assert_int_equal(add(p, 0, count, false), 0);
 	assert_int_equal(add(other, 1, 0, true), 1);
 	assert_int_equal(add(p, 0, count, true), ticket + 1);
 	count++;
@@ -216,6 +221,16 @@ static void test_queue_bound(void **state)
 	log_port_free(p);
 	log_port_free(other);
 	log_writer_free(w, 1000);
+	dup2(was, STDERR_FILENO);
+	close(was);
+	/* What was not taken is told once the log is written again: three, with the one at the
+	 * bound. */
+	rewind(f);
+	assert_true(fread(said, 1, sizeof(said) - 1, f) > 0);
+	fclose(f);
+	if (!strstr(said, "is written again\n") ||
+	    !strstr(said, ": 3 line(s) found no room to wait"))
+		fail_msg("%s", said);
 	read_all();
 	assert_int_equal(lines_read, count + 1);
 	assert_seen_once(0, count);
