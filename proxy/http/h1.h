@@ -37,7 +37,7 @@ struct h1_context {
 
 /* Reads a head that h1_scan_head found. 0, or -1 with one of REASON_MALFORMED_REQUEST,
  * AMBIGUOUS_URL, NAME_MISMATCH, HEAD_TOO_LARGE, TARGET_TOO_LONG, EXPECTATION_FAILED,
- * VERSION_UNSUPPORTED, METHOD_REFUSED (TRACE), UPGRADE_REFUSED (h2c). *ret is filled as far as
+ * VERSION_UNSUPPORTED, METHOD_REFUSED (TRACE). *ret is filled as far as
  * could be read, also on failure (for the record): request_clear in both cases. After a failure
  * keep_alive is set only when the framing is beyond doubt all the same; body then says what
  * follows. A head that h1_scan_head refused, or that never ended, may be given too: the result is

@@ -27,13 +27,6 @@ static void note_expect(struct str value, struct h1_facts *f)
 		f->expect_other = true;
 }
 
-static void note_upgrade(struct str value, struct h1_facts *f)
-{
-	note_first(value, &f->upgrade, &f->n_upgrade);
-	if (h1_list_has(value, STR("h2c")) || h1_list_has(value, STR("h2")))
-		f->h2c = true;
-}
-
 bool h1_note_field(enum field_kind k, struct str v, bool response, struct h1_facts *f)
 {
 	switch (k) {
@@ -45,6 +38,7 @@ bool h1_note_field(enum field_kind k, struct str v, bool response, struct h1_fac
 		note_first(v, &f->transfer_encoding, &f->n_transfer_encoding);
 		return false;
 	case FIELD_CONNECTION:
+	case FIELD_HTTP2_SETTINGS:
 	case FIELD_HOP: return false;
 	case FIELD_KEEP_ALIVE:
 		if (!f->keep_alive.p)
@@ -54,8 +48,7 @@ bool h1_note_field(enum field_kind k, struct str v, bool response, struct h1_fac
 		if (h1_list_has(v, STR("trailers")))
 			f->te_trailers = true;
 		return false;
-	case FIELD_UPGRADE: note_upgrade(v, f); return false;
-	case FIELD_HTTP2_SETTINGS: f->h2c = true; return false;
+	case FIELD_UPGRADE: note_first(v, &f->upgrade, &f->n_upgrade); return false;
 	case FIELD_EXPECT: note_expect(v, f); return false;
 	case FIELD_PROXY_AUTHORIZATION:
 		note_first(v, &f->proxy_authorization, &f->n_proxy_authorization);

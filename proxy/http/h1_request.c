@@ -280,13 +280,11 @@ static int read_wishes(const struct h1_facts *f, struct request *r, struct err *
 	if (r->version != HTTP_11)
 		return 0;
 	r->te_trailers = f->te_trailers;
-	/* Two Upgrade fields have no one meaning, and an upgrade may always be ignored. */
-	if (f->names_upgrade && f->n_upgrade == 1)
+	/* All others are ignored, as an upgrade always may be: many clients ask for one in passing
+	 * (h2c: Java, curl --http2; TLS: Apache HttpClient) and go on without. None is passed on.
+	 * Two fields, or a list, have no one meaning. */
+	if (f->names_upgrade && f->n_upgrade == 1 && str_eq_nocase(f->upgrade, STR("websocket")))
 		r->upgrade = f->upgrade;
-	if (f->h2c)
-		return err_reason(e, REASON_UPGRADE_REFUSED,
-				  "an upgrade to HTTP/2 in clear (h2c), within which no request "
-				  "could be judged");
 	if (f->expect_other)
 		return err_reason(e, REASON_EXPECTATION_FAILED,
 				  "Expect asks for something other than 100-continue");
@@ -330,8 +328,7 @@ static struct err *told(struct faults *f)
 static bool is_soft(enum reason r)
 {
 	return r == REASON_AMBIGUOUS_URL || r == REASON_NAME_MISMATCH ||
-	       r == REASON_METHOD_REFUSED || r == REASON_UPGRADE_REFUSED ||
-	       r == REASON_EXPECTATION_FAILED;
+	       r == REASON_METHOD_REFUSED || r == REASON_EXPECTATION_FAILED;
 }
 
 /* Takes the outcome of a call that was given told(f). */

@@ -110,7 +110,6 @@ struct h1_facts {
 	/* plain */
 	bool close; /* Connection: close */
 	bool names_upgrade;
-	bool h2c;
 	bool te_trailers;
 	bool expect_continue;
 	bool expect_other;
