@@ -66,7 +66,7 @@ int clientfail_explain(SSL *ssl, struct err *e)
 		ERR_clear_error();
 		return err_reason(
 			e, REASON_CLIENT_TLS_FAILED,
-			SSL_is_init_finished(ssl)
+			tls_was_up(ssl)
 				? "the client cut the connection without a request or a TLS close "
 				  "(some do so when they do not trust the CA)"
 				: "the client closed the connection during the TLS handshake "

@@ -39,3 +39,8 @@ int tls_err(struct err *e, enum reason reason, const char *fmt, ...)
 		return err_reason(e, reason, "%s: OpenSSL error %lx", prefix, code);
 	return err_reason(e, reason, "%s: %s", prefix, words);
 }
+
+bool tls_was_up(const SSL *ssl)
+{
+	return SSL_get_state(ssl) == TLS_ST_OK;
+}

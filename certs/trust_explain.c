@@ -260,8 +260,8 @@ static bool wants_cert(const SSL *ssl, const struct trust_conn *conn, unsigned l
 		return is_cert_alert(reason - ALERT_OFFSET) ||
 		       (conn->shown && is_shown_alert(reason - ALERT_OFFSET));
 	/* Some servers just hang up. Once the handshake is done that would be a guess. */
-	return !SSL_is_init_finished(ssl) && (code == 0 || ERR_SYSTEM_ERROR(code) ||
-					      reason == SSL_R_UNEXPECTED_EOF_WHILE_READING);
+	return !tls_was_up(ssl) && (code == 0 || ERR_SYSTEM_ERROR(code) ||
+				    reason == SSL_R_UNEXPECTED_EOF_WHILE_READING);
 }
 
 static int explain_failed(const char *host, unsigned long code, struct err *e)

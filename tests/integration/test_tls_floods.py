@@ -1,13 +1,14 @@
 """What a peer sends below HTTP and no library would: TLS's own messages without end, in any number and size. A few are
 taken; more end that connection, with a record that says so, and nobody else's."""
 
+import socket
 import ssl
 
 import pytest
 
-from stilelib import Peer, Stile, allow, get
-from tlslib import (CLIENT_HELLO, DATA, HANDSHAKE, HELLO_REQUEST, KEY_UPDATE, NO_RENEGOTIATION, USER_CANCELED,
-                    CERTIFICATE_REQUEST, Tls, message, ticket)
+from stilelib import Peer, Stile, allow
+from tlslib import (ALERT, CERTIFICATE_REQUEST, CLIENT_HELLO, DATA, HANDSHAKE, HELLO_REQUEST, KEY_UPDATE,
+                    NO_RENEGOTIATION, USER_CANCELED, Tls, message, ticket)
 
 FEW, FLOOD = 20, 400
 TOO_MANY = "too many TLS messages"
@@ -27,7 +28,7 @@ def in_pieces(content):
 BOTH = {
     "new keys": (13, lambda t: t.key_update()),
     "new keys both ways": (13, lambda t: t.key_update(True)),
-    "alerts between": (13, mixed(21, bytes([1, USER_CANCELED]))),
+    "alerts between": (13, mixed(ALERT, bytes([1, USER_CANCELED]))),
     "nothing between": (13, mixed(DATA, b"")),
     "padding between": (13, mixed(DATA, b"", 2000)),
     "new keys in pieces": (13, lambda t: in_pieces(message(KEY_UPDATE, b"\0"))(t) + (t.keys.update() or b"")),
@@ -168,6 +169,16 @@ def test_a_pooled_connection_ends_as_well(flooded, peer):
     flooded.wait_record(since, event="request.end")
     flood(t, b"".join(t.key_update(True) for _ in range(FLOOD)))  # returns when stile has closed it
     c.close()
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_an_end_behind_the_handshake_is_said_to_be_that(flooded, origin, version):
+    since = flooded.mark()
+    t = client_of(flooded, origin.tls, version)
+    t.sock.shutdown(socket.SHUT_WR)
+    record = ended(flooded, since, event="tunnel.deny", reason="client_tls_failed")
+    assert "cut the connection without a request" in record["error_detail"]
+    t.close()
 
 
 @pytest.mark.parametrize("kind", ["new keys", "new keys both ways"])
