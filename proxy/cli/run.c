@@ -93,44 +93,55 @@ static int limit_add(struct sandbox_limits *l, const char *flag, const char *tex
 	return -1;
 }
 
+enum {
+	OPT_ALLOW = 256,
+	OPT_POLICY,
+	OPT_WORKSPACE,
+	OPT_ENV,
+	OPT_LOG,
+	OPT_EXPORT,
+	OPT_TO,
+	OPT_HIDE,
+	OPT_SHOW,
+	OPT_TIMEOUT,
+	OPT_MEMORY,
+	OPT_CPUS,
+	OPT_PIDS,
+	OPT_FILE_SIZE
+};
+static const struct option known[] = {
+	{"config", required_argument, NULL, 'c'},
+	{"allow", required_argument, NULL, OPT_ALLOW},
+	{"policy", required_argument, NULL, OPT_POLICY},
+	{"workspace", required_argument, NULL, OPT_WORKSPACE},
+	{"env", required_argument, NULL, OPT_ENV},
+	{"log", required_argument, NULL, OPT_LOG},
+	{"export", required_argument, NULL, OPT_EXPORT},
+	{"to", required_argument, NULL, OPT_TO},
+	{"hide", required_argument, NULL, OPT_HIDE},
+	{"timeout", required_argument, NULL, OPT_TIMEOUT},
+	{"memory", required_argument, NULL, OPT_MEMORY},
+	{"cpus", required_argument, NULL, OPT_CPUS},
+	{"pids", required_argument, NULL, OPT_PIDS},
+	{"file-size", required_argument, NULL, OPT_FILE_SIZE},
+	{"show", required_argument, NULL, OPT_SHOW},
+	{"help", no_argument, NULL, 'h'},
+	{NULL, 0, NULL, 0},
+};
+
+/* What goes together. 0, or what to exit with. */
+static int check_options(const struct options *o, bool has_command)
+{
+	if ((o->exports.n > 0) != (o->export_to != NULL))
+		return cli_usage("run", "--export and --to go together");
+	if (o->exports.n > 0 && o->workspace && strcmp(o->workspace, "none") == 0)
+		return cli_usage("run", "--export needs a workspace");
+	return has_command ? 0 : cli_usage("run", "which command?");
+}
+
 /* 0: optind is the command; otherwise *ret_status is what to exit with. */
 static int read_options(int argc, char **argv, struct options *o, int *ret_status)
 {
-	enum {
-		OPT_ALLOW = 256,
-		OPT_POLICY,
-		OPT_WORKSPACE,
-		OPT_ENV,
-		OPT_LOG,
-		OPT_EXPORT,
-		OPT_TO,
-		OPT_HIDE,
-		OPT_SHOW,
-		OPT_TIMEOUT,
-		OPT_MEMORY,
-		OPT_CPUS,
-		OPT_PIDS,
-		OPT_FILE_SIZE
-	};
-	static const struct option known[] = {
-		{"config", required_argument, NULL, 'c'},
-		{"allow", required_argument, NULL, OPT_ALLOW},
-		{"policy", required_argument, NULL, OPT_POLICY},
-		{"workspace", required_argument, NULL, OPT_WORKSPACE},
-		{"env", required_argument, NULL, OPT_ENV},
-		{"log", required_argument, NULL, OPT_LOG},
-		{"export", required_argument, NULL, OPT_EXPORT},
-		{"to", required_argument, NULL, OPT_TO},
-		{"hide", required_argument, NULL, OPT_HIDE},
-		{"timeout", required_argument, NULL, OPT_TIMEOUT},
-		{"memory", required_argument, NULL, OPT_MEMORY},
-		{"cpus", required_argument, NULL, OPT_CPUS},
-		{"pids", required_argument, NULL, OPT_PIDS},
-		{"file-size", required_argument, NULL, OPT_FILE_SIZE},
-		{"show", required_argument, NULL, OPT_SHOW},
-		{"help", no_argument, NULL, 'h'},
-		{NULL, 0, NULL, 0},
-	};
 	char *help[] = {(char[]){"help"}, (char[]){"run"}, NULL};
 	int c, rc = 0;
 
@@ -164,19 +175,8 @@ static int read_options(int argc, char **argv, struct options *o, int *ret_statu
 			log_error("out of memory");
 		return -1;
 	}
-	if ((o->exports.n > 0) != (o->export_to != NULL)) {
-		*ret_status = cli_usage("run", "--export and --to go together");
-		return -1;
-	}
-	if (o->exports.n > 0 && o->workspace && strcmp(o->workspace, "none") == 0) {
-		*ret_status = cli_usage("run", "--export needs a workspace");
-		return -1;
-	}
-	if (optind >= argc) {
-		*ret_status = cli_usage("run", "which command?");
-		return -1;
-	}
-	return 0;
+	*ret_status = check_options(o, optind < argc);
+	return *ret_status == 0 ? 0 : -1;
 }
 
 /* The file if there is one, the --allow rules on top. NULL: told on stderr. */
