@@ -136,28 +136,65 @@ static void check_version(struct loader *l, const struct section_values *v,
 		fault_add(l->f, node->line, node->col, "unknown version `%.*s` (write 1)", SHOW(s));
 }
 
+/* One of a path that is more than "." or nothing; empty behind the last. */
+static struct str next_segment(struct str *rest)
+{
+	struct str one = STR("");
+
+	while (rest->p && (one.n == 0 || str_eq(one, STR("."))))
+		one = str_split(rest, '/');
+	return str_eq(one, STR(".")) ? STR("") : one;
+}
+
+/* Do they name one file, as far as can be told without looking? */
+static bool is_same_path(const char *a, const char *b)
+{
+	struct str x = str_from_c(a), y = str_from_c(b), one;
+
+	if ((a[0] == '/') != (b[0] == '/'))
+		return false;
+	do {
+		one = next_segment(&x);
+		if (!str_eq(one, next_segment(&y)))
+			return false;
+	} while (one.n > 0);
+	return true;
+}
+
+static bool is_of_ca(const char *dir, const char *path)
+{
+	static const char *const names[] = {"ca.key", "ca.pem"};
+	struct strbuf file;
+	bool found = false;
+
+	for (size_t i = 0; i < ARRAY_LEN(names) && !found; i++) {
+		strbuf_init(&file, strlen(dir) + 16);
+		strbuf_addf(&file, "%s/%s", dir, names[i]);
+		found = is_same_path(path, strbuf_cstr(&file));
+		strbuf_clear(&file);
+	}
+	return found;
+}
+
 /* What else the file names that a line of the log would spoil; NULL: nothing. */
 static const char *spoilt_by_log(const struct config *c)
 {
-	static const char *const ca[] = {"/ca.key", "/ca.pem"};
 	const char *log = c->log_to, *path;
-	size_t dir_n = c->ca_dir ? strlen(c->ca_dir) : 0;
 
-	if (c->file && strcmp(log, c->file) == 0)
+	if (c->file && is_same_path(log, c->file))
 		return "this configuration";
-	for (size_t i = 0; dir_n > 0 && i < ARRAY_LEN(ca); i++)
-		if (strncmp(log, c->ca_dir, dir_n) == 0 && strcmp(log + dir_n, ca[i]) == 0)
-			return "a file of the CA";
+	if (c->ca_dir && is_of_ca(c->ca_dir, log))
+		return "a file of the CA";
 	for (size_t i = 0; i < c->trust_n; i++)
-		if (strcmp(log, c->trust[i]) == 0)
+		if (is_same_path(log, c->trust[i]))
 			return "a file of `trust`";
 	for (size_t i = 0; i < c->credentials_n; i++) {
 		const struct config_placeholder *p = c->credentials[i].placeholder;
 
-		if (p && p->file && strcmp(log, p->file) == 0)
+		if (p && p->file && is_same_path(log, p->file))
 			return "the file of a placeholder";
 		for (size_t n = 0; (path = config_credential_file(&c->credentials[i], n)); n++)
-			if (strcmp(log, path) == 0)
+			if (is_same_path(log, path))
 				return "the file of a credential";
 	}
 	return NULL;
