@@ -142,9 +142,10 @@ int reading_fold(struct str s, bool drop, char **ret, size_t *ret_n, bool *ret_b
 }
 
 /* What an ending of one of these is dropped from or added to, in lower case as all here. */
-static const char *const formats[] = {"html",  "htm",  "json", "xml", "xhtml", "php", "txt",
-				      "text",  "csv",  "yaml", "yml", "atom",  "rss", "diff",
-				      "patch", "aspx", "asp",  "jsp", "do",    "pdf"};
+static const char *const formats[] = {"html", "htm",  "json",  "xml",	   "xhtml", "php",
+				      "txt",  "text", "csv",   "yaml",	   "yml",   "atom",
+				      "rss",  "diff", "patch", "aspx",	   "asp",   "jsp",
+				      "do",   "pdf",  "md",    "markdown", "ics",   "action"};
 
 struct str reading_without_format(struct str segment, bool last)
 {
