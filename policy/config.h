@@ -307,6 +307,10 @@ struct config {
 int config_load_file(const char *path, struct config **ret, struct faults *f) ATTR_NODISCARD;
 int config_load_text(const char *file, struct str text, struct config **ret,
 		     struct faults *f) ATTR_NODISCARD;
+/* The path of `admin` alone, for who asks a stile that runs: it goes on under the old policy when
+ * the file is broken since. *ret is the caller's to free, NULL when there is none; the result is
+ * that of config_load_file. */
+int config_find_admin(const char *path, char **ret, struct faults *f) ATTR_NODISCARD;
 /* The bytes of a file as config_load_file would read them, for who passes them on; *ret is the
  * caller's to free. */
 int config_read_file(const char *path, char **ret, size_t *ret_n, struct faults *f) ATTR_NODISCARD;

@@ -297,9 +297,10 @@ static void join_policies(struct config *c)
 		c->listeners[i].policy = config_policy(c, c->listeners[i].policy_name);
 }
 
-/* Takes `text` over. Errors that f held before do not count. */
+/* Takes `text` over. Errors that f held before do not count. ret_admin (or NULL): the path of
+ * `admin`, whatever else is wrong. */
 static int load_owned(const char *file, char *text, size_t n, const struct loader *with,
-		      struct config **ret, struct faults *f)
+		      struct config **ret, char **ret_admin, struct faults *f)
 {
 	struct config *c = calloc(1, sizeof(*c));
 	struct loader l = {
@@ -338,6 +339,10 @@ out:
 	yaml_doc_free(doc);
 	free(l.used);
 	if (f->errors > l.errors_before) {
+		if (ret_admin) {
+			*ret_admin = c->admin_path;
+			c->admin_path = NULL;
+		}
 		config_unref(c);
 		return -1;
 	}
@@ -350,7 +355,23 @@ int config_load_file(const char *path, struct config **ret, struct faults *f)
 	size_t n = 0;
 	char *text = read_file(path, &n, f);
 
-	return text ? load_owned(path, text, n, NULL, ret, f) : -1;
+	return text ? load_owned(path, text, n, NULL, ret, NULL, f) : -1;
+}
+
+int config_find_admin(const char *path, char **ret, struct faults *f)
+{
+	size_t n = 0;
+	char *text = read_file(path, &n, f), *admin = NULL;
+	struct config *c = NULL;
+	int r = text ? load_owned(path, text, n, NULL, &c, &admin, f) : -1;
+
+	if (c) {
+		admin = c->admin_path;
+		c->admin_path = NULL;
+	}
+	config_unref(c);
+	*ret = admin;
+	return r;
 }
 
 int config_read_file(const char *path, char **ret, size_t *ret_n, struct faults *f)
@@ -373,7 +394,7 @@ int config_load_text(const char *file, struct str text, struct config **ret, str
 	}
 	if (text.n > 0)
 		memcpy(copy, text.p, text.n);
-	return load_owned(file, copy, text.n, NULL, ret, f);
+	return load_owned(file, copy, text.n, NULL, ret, NULL, f);
 }
 
 /* Policies are immutable, so the text is read once more, with the rules of the command line. */
@@ -391,5 +412,5 @@ int config_with_allows(struct config *c, const char *policy, const char *const *
 		}
 		memcpy(copy, c->text, c->text_n);
 	}
-	return load_owned(c ? c->file : "--allow", copy, c ? c->text_n : 0, &with, ret, f);
+	return load_owned(c ? c->file : "--allow", copy, c ? c->text_n : 0, &with, ret, NULL, f);
 }

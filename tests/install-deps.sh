@@ -1,14 +1,14 @@
 #!/bin/sh
 # Installs the Debian packages that stile needs, if any is missing: `build` for compiling, `test` for
 # the test suite, `lint` for the linters, `bench` for the peers that `make bench` races against, `fuzz`
-# for the fuzzers, `containers` for `make containers`, `kernel` for `make kernel`. Asks for root (sudo) only when there is something to
-# install. `test` also fetches the packages of tests/clients/node, botocore and four servers into build/ and the
+# for the fuzzers, `containers` for `make containers`, `kernel` for `make kernel`. Asks for root (sudo, or says what root
+# is to type) only when there is something to install. `test` also fetches the packages of tests/clients/node, botocore and four servers into build/ and the
 # modules of tests/clients/go, and compiles these once, as tests fetch nothing; `containers` fetches two into
 # build-containers/. `kubernetes`, which `containers` holds too, compiles tests/kubernetes.
 set -eu
 
 build="gcc make pkg-config libc6-dev libevent-dev libssl-dev libyaml-dev libc-ares-dev libnghttp2-dev
- libjansson-dev libexpat1-dev libpsl-dev libseccomp-dev libhiredis-dev libunistring-dev zlib1g-dev libbrotli-dev bubblewrap
+ libjansson-dev libexpat1-dev libpsl-dev libseccomp-dev libhiredis-dev libunistring-dev zlib1g-dev libbrotli-dev
  ca-certificates"
 test="libcmocka-dev python3 python3-pytest python3-pytest-xdist python3-requests python3-aiohttp
  python3-cryptography python3-yaml python3-h11 python3-h2 python3-grpcio nghttp2-client curl wget git nodejs
@@ -18,7 +18,7 @@ test="libcmocka-dev python3 python3-pytest python3-pytest-xdist python3-requests
 demo="python3 python3-cryptography curl"
 lint="clang clang-tidy clang-format cppcheck libclang-rt-14-dev llvm"
 fuzz="clang libclang-rt-14-dev llvm python3 python3-h11 nodejs"
-bench="python3 python3-cryptography python3-venv openssl squid-openssl tinyproxy-bin"
+bench="python3 python3-cryptography python3-venv openssl squid-openssl tinyproxy-bin bubblewrap"
 containers="mmdebstrap podman runc crun runsc netavark uidmap iptables iproute2 python3-pip curl"
 kernel="python3 qemu-system-x86 busybox-static ca-certificates"
 
@@ -180,6 +180,8 @@ command -v apt-get >/dev/null || {
 	echo "stile: these packages are missing and this is no Debian:$missing" >&2; exit 1; }
 sudo=
 [ "$(id -u)" = 0 ] || sudo=sudo
+[ -z "$sudo" ] || command -v sudo >/dev/null || {
+	echo "stile: there is no sudo here; as root (su -), say: apt-get update && apt-get install$missing" >&2; exit 1; }
 echo "installing:$missing"
 $sudo apt-get update -qq
 DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends $missing >/dev/null

@@ -21,7 +21,6 @@
 static char *find_socket(const struct admin_flags *f)
 {
 	const char *file = cli_find_config(f->config);
-	struct config *c = NULL;
 	struct faults faults;
 	char *path = NULL;
 
@@ -34,18 +33,22 @@ static char *find_socket(const struct admin_flags *f)
 		return NULL;
 	}
 	faults_init(&faults, file);
-	if (config_load_file(file, &c, &faults) < 0) {
-		cli_print_faults(&faults);
-	} else if (c->admin_path) {
-		path = strdup(c->admin_path);
-	} else {
+	if (config_find_admin(file, &path, &faults) < 0) {
+		if (path)
+			(void)fprintf(
+				stderr,
+				"stile: %s is broken (`stile check` says where); asked is the "
+				"socket that it names\n",
+				file);
+		else
+			cli_print_faults(&faults);
+	} else if (!path) {
 		(void)fprintf(stderr,
 			      "stile: %s: no admin socket (add `admin: "
 			      "unix:/run/stile/admin.sock`)\n",
 			      file);
 	}
 	faults_clear(&faults);
-	config_unref(c);
 	return path;
 }
 

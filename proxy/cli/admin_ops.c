@@ -13,6 +13,7 @@
 #include "logging/json.h"
 #include "logging/limits.h"
 #include "logging/log.h"
+#include "proxy/cli/cli.h"
 #include "proxy/credentials/slot.h"
 #include "proxy/net/listener.h"
 #include "proxy/session/sandboxes.h"
@@ -161,6 +162,20 @@ static void take_back(const struct ask *a, struct sandbox *s)
 	sandbox_unref(s);
 }
 
+static int refuse_policy(const struct config *c, const char *policy, struct err *e)
+{
+	struct strbuf names;
+	int r;
+
+	strbuf_init(&names, 4096);
+	cli_add_policies(c, &names);
+	r = policy ? err_set(e, "no policy is called %s (there is: %s)", policy,
+			     strbuf_cstr(&names))
+		   : err_set(e, "which policy? (there is: %s)", strbuf_cstr(&names));
+	strbuf_clear(&names);
+	return r;
+}
+
 static int sandbox_new(const struct ask *a, struct err *e)
 {
 	static const char *const keys[] = {"do", "policy", "ttl_ms", "name", "listener", NULL};
@@ -177,7 +192,7 @@ static int sandbox_new(const struct ask *a, struct err *e)
 		return -1;
 	o.ttl_ms = ms < 0 ? 0 : (uint64_t)ms;
 	if (!policy || !config_policy(c, policy))
-		return err_set(e, policy ? "no policy has that name" : "which policy?");
+		return refuse_policy(c, policy, e);
 	if (choose_listener(c, text_of(a, "listener"), &at, e) < 0 || check_name(c, name, e) < 0)
 		return -1;
 	o.listener = c->listeners[at].name;

@@ -445,7 +445,8 @@ int sandboxes_revoke(struct sandboxes *all, struct str id_or_name, struct sandbo
 		*ret = sandbox_ref(s);
 	}
 	pthread_mutex_unlock(&all->lock);
-	return s ? 0 : err_set(e, "no living sandbox has that name or id");
+	return s ? 0
+		 : err_set(e, "no living sandbox has that name or id (see `stile sandbox list`)");
 }
 
 void sandboxes_each(struct sandboxes *all, void (*fn)(void *arg, const struct sandbox *s),
@@ -647,7 +648,8 @@ int sandboxes_record(struct sandboxes *all, struct str id_or_name, struct state_
 		(void)snprintf(ret->listener, sizeof(ret->listener), "%s", s->listener);
 	}
 	pthread_mutex_unlock(&all->lock);
-	return s ? 0 : err_set(e, "no living sandbox has that name or id");
+	return s ? 0
+		 : err_set(e, "no living sandbox has that name or id (see `stile sandbox list`)");
 }
 
 struct sandbox *sandboxes_by_digest(struct sandboxes *all,

@@ -615,7 +615,7 @@ def main() -> None:
     for c in CASES.values():
         c.who[:] = [w for w in c.who if w in wanted]
     os.environ["PATH"] += ":/usr/sbin:/sbin"
-    if wanted & {"squid", "tinyproxy", "envoy", "mitmproxy"}:
+    if wanted & {"squid", "tinyproxy", "envoy", "mitmproxy"} or "q" in cases:  # q: bubblewrap
         # What cannot be installed is missing from the race, and no more.
         subprocess.run(["sh", ROOT / "tests/install-deps.sh", "bench"], check=False)
     m = machine()

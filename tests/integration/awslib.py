@@ -25,9 +25,9 @@ try:
     import botocore.config
     import botocore.credentials
     import botocore.session
-    MISSING = None if hasattr(botocore.auth, "S3SigV4Auth") else "botocore is too old"
+    MISSING = None if hasattr(botocore.auth, "S3SigV4Auth") else "botocore is too old (tests/install-deps.sh test fetches one)"
 except ImportError as e:
-    MISSING = f"botocore was not fetched ({e})"
+    MISSING = f"botocore was not fetched (tests/install-deps.sh test): {e}"
 
 EMPTY = hashlib.sha256(b"").hexdigest()
 REGION = "eu-central-1"

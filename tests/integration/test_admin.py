@@ -94,7 +94,7 @@ def test_a_user_namespace_is_turned_away(stile):
     s = stile(extra=ADMIN)
     unshare = ["unshare", "--user", "--map-root-user"]
     if subprocess.run([*unshare, "true"], capture_output=True).returncode:
-        pytest.skip("no user namespaces here")
+        pytest.skip("needs user namespaces, which this kernel or container does not give")
     inside = subprocess.run([*unshare, str(BIN), "status", "-c", str(s.config)], capture_output=True, text=True, timeout=TIMEOUT)
     assert inside.returncode == 1 and inside.stdout == "", inside.stdout
     s.wait_stderr(f"admin: user {os.geteuid()} was turned away")
@@ -137,7 +137,7 @@ def test_run_hides_it(stile, tmp_path):
     got = stile_cli("run", "-c", s.config, "--policy", "default", "--log", tmp_path / "run.jsonl", "--workspace", s.folder,
                     "--", "/usr/bin/python3", "-c", script, path_of(s))
     if got.returncode == 125:
-        pytest.skip(f"no sandbox here: {got.stderr.strip()}")
+        pytest.skip(f"needs `stile run`: {got.stderr.strip()}")
     assert got.returncode == 0, got.stderr
     assert got.stdout.strip() != "REACHED" and got.stdout.strip().endswith("Error"), got.stdout
 
@@ -249,6 +249,21 @@ def test_the_socket_can_be_named(world):
     assert got.returncode == 0 and json.loads(got.stdout)["healthy"] is True
     assert stile_cli("status", "--socket", world.folder / "none.sock").returncode == 1
     assert stile_cli("status", "--socket", "/" + "x" * 200).returncode == 1
+
+
+@pytest.mark.parametrize("text", ["{}broken: 1\n", "{}limits: [\n", "{}policies:\n"])
+def test_a_file_that_is_broken_since_is_asked_about_all_the_same(stile, text):
+    """stile goes on under the old one: its health check has to, and a token has to be taken back just then."""
+    s = stile(extra=ADMIN)
+    whole = s.config.read_text()
+    s.config.write_text(text.format(whole))
+    got = stile_cli("status", "-c", s.config)
+    assert got.returncode == 0 and got.stdout.startswith("state        healthy"), got
+    assert got.stderr == f"stile: {s.config} is broken (`stile check` says where); asked is the socket that it names\n"
+    s.config.write_text("version: 1\nbroken: 1\n")
+    got = stile_cli("status", "-c", s.config)
+    assert got.returncode == 2 and "2:1: unknown key `broken`" in got.stderr and not got.stdout
+    s.config.write_text(whole)
 
 
 def test_an_answer_waits_behind_a_reload(stile):

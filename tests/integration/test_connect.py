@@ -130,7 +130,7 @@ def test_how_an_ipv6_address_is_written(tunnels):
         r = c.ask(get(f"https://[::2]:{port}/echo/a", host=f"[::2]:{port}"))
         check_refusal(r, 421, "name_mismatch")
         assert r.json()["detail"] == f"the target names https://[::2]:{port}, this connection leads to https://[::1]:{port}"
-    h2lib = pytest.importorskip("h2lib")
+    h2lib = pytest.importorskip("h2lib", reason="python3-h2 is not installed")
     with h2lib.H2(tunnels, port, "[::1]") as c:
         a = c.get("/echo/a", authority=f"[::2]:{port}")
         assert a.status == 421 and a.json()["detail"] == f":authority is [::2]:{port}, this connection leads to [::1]:{port}"

@@ -303,7 +303,7 @@ def test_the_reason_reaches_the_tool_in_run(tmp_path, tool, script):
     if not shutil.which(tool):
         pytest.skip(f"{tool} is not installed")
     if tool == "node" and subprocess.run(["node", "--use-env-proxy", "-e", "0"], capture_output=True).returncode:
-        pytest.skip("this node has no --use-env-proxy")
+        pytest.skip("needs a Node with --use-env-proxy")
     said, denied = run(tmp_path, script, "--allow", "docs.example.com")
     assert "no_rule" in said, said
     assert denied and {(r["reason"], r["host"]) for r in denied} == {("no_rule", "evil.test")}

@@ -162,7 +162,7 @@ def test_the_socket_inside_is_made_without_root():
                               stdout=subprocess.PIPE, text=True, **BECOME)
     try:
         if holder.stdout.readline() != "up\n":
-            pytest.skip("no user namespaces here")
+            pytest.skip("needs user namespaces, which this kernel or container does not give")
         code = ("import importlib.machinery, importlib.util, os, socket, sys\n"
                 "sys.dont_write_bytecode = True\n"
                 "loader = importlib.machinery.SourceFileLoader('launcher', sys.argv[1])\n"
@@ -224,7 +224,7 @@ def test_compose_hardening():
 @pytest.fixture
 def unsanitized():
     if SANITIZED:
-        pytest.skip("the image is built from source, without a sanitizer")
+        pytest.skip("needs a build without a sanitizer, as the image is one")
 
 
 @pytest.fixture

@@ -265,7 +265,7 @@ def test_the_list_of_commands_above_is_whole():
 @pytest.mark.parametrize("shell, file", [("bash", "stile.bash"), ("zsh", "_stile"), ("fish", "stile.fish")])
 def test_completions_are_read_by_their_shell(shell, file):
     if not shutil.which(shell):
-        pytest.skip(f"no {shell}")
+        pytest.skip(f"{shell} is not installed")
     got = subprocess.run([shell, "-n", str(COMPLETIONS / file)], capture_output=True, text=True, timeout=10)
     assert got.returncode == 0 and got.stderr == ""
 
@@ -276,7 +276,7 @@ def test_completions_are_read_by_their_shell(shell, file):
 @pytest.mark.parametrize("page", [MAN1, MAN5], ids=name_of)
 def test_manual_pages_are_without_a_warning(page):
     if not shutil.which("man"):
-        pytest.skip("no man")
+        pytest.skip("man (man-db) is not installed")
     env = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "MANPAGER": "cat", "MANROFFSEQ": ""}
     got = subprocess.run(["man", "--warnings", "-l", str(page)], capture_output=True, text=True, timeout=30, env=env)
     assert got.returncode == 0 and got.stderr == ""
@@ -320,11 +320,19 @@ def test_a_page_of_tests_names_its_files(folder, files):
         assert f"`{name}`" in text, file.name
 
 
+def test_what_may_skip_is_in_the_table():
+    """By its file; where a file of helpers skips, the files that use it have their own line."""
+    section = (REPO / "tests/README.md").read_text().split("\n## Which tests may skip\n")[1]
+    skips = {f.name for f in (REPO / "tests/integration").glob("test_*.py")
+             if re.search(r"pytest\.skip\(|mark\.skipif\(|pytest\.importorskip\(", f.read_text())}
+    assert skips - set(re.findall(r"`(test_\w+\.py)`", section)) == set()
+
+
 def test_unit_of_systemd_is_installable(tmp_path):
     text = (REPO / "proxy/systemd/stile.service").read_text()
     assert "Type=notify\n" in text and "@PREFIX@/bin/stile serve" in text and "ExecReload=" in text
     if not shutil.which("systemd-analyze"):
-        pytest.skip("no systemd-analyze")
+        pytest.skip("systemd-analyze (systemd) is not installed")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/stile").symlink_to(BIN)
     unit = tmp_path / "stile.service"

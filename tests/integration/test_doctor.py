@@ -62,7 +62,7 @@ def test_in_a_sandbox(sandbox, name):
     version, allowed, denied, _ = table(got.stdout)[name]
     numbers = [int(n) for n in re.findall(r"\d+", version)]
     if name == "cargo" and numbers < [1, 68]:
-        pytest.skip(f"cargo {version} reads no registry over HTTP")
+        pytest.skip(f"cargo {version} reads no registry over HTTP (since 1.68)")
     assert got.returncode == 0 and (allowed, denied) == ("ok", "ok"), got.stdout
     assert "1 of 1 as it should be" in got.stdout
 

@@ -93,7 +93,7 @@ def test_the_key_is_in_one_process(stile, tmp_path, canary):
 
 
 @needs_root
-@pytest.mark.skipif(SANITIZED, reason="a sanitizer keeps a copy of the environment")
+@pytest.mark.skipif(SANITIZED, reason="needs a build without a sanitizer, which keeps a copy of the environment")
 def test_a_variable_is_in_one_process(stile, tmp_path):
     secret, other, unused = canary.made_up(), canary.made_up(), canary.made_up()
     s = stile(rules=AUTH, env={"TOK": secret, "UNUSED": unused, "OTHER_SERVICE_TOKEN": other},
@@ -114,7 +114,7 @@ def test_a_variable_is_in_one_process(stile, tmp_path):
 
 
 @needs_root
-@pytest.mark.skipif(SANITIZED, reason="a sanitizer needs what is taken away")
+@pytest.mark.skipif(SANITIZED, reason="needs a build without a sanitizer, which needs what is taken away")
 def test_both_are_confined(stile, tmp_path, canary):
     s = start(stile, tmp_path, canary)
     keeper = keeper_of(s.pid)
@@ -142,7 +142,7 @@ def test_nobody_looks_in(stile, tmp_path, canary):
 
 
 @needs_root
-@pytest.mark.skipif(SANITIZED, reason="a sanitizer keeps what was freed")
+@pytest.mark.skipif(SANITIZED, reason="needs a build without a sanitizer, which keeps what was freed")
 def test_nothing_of_a_value_that_was_replaced_stays(stile, tmp_path, canary):
     """Heads of many lengths, alone and gathered with what follows them: no buffer on the way keeps a copy."""
     s = start(stile, tmp_path, canary, limits={"workers": 1},
@@ -229,7 +229,7 @@ def test_the_proxy_is_killed(stile, tmp_path, canary):
 
 
 @needs_root
-@pytest.mark.skipif(SANITIZED, reason="a sanitizer keeps a copy of the environment")
+@pytest.mark.skipif(SANITIZED, reason="needs a build without a sanitizer, which keeps a copy of the environment")
 def test_who_starts_programs_knows_no_secret(stile, tmp_path):
     """It was split off before there was one, has no descriptor of anybody's, and does not see what a helper prints."""
     in_file, in_variable, printed = canary.made_up(), canary.made_up(), canary.made_up()
@@ -365,9 +365,10 @@ def test_many_hosts_at_once(stile, origin):
 
 @pytest.fixture
 def runs(tmp_path):
-    if subprocess.run([str(BIN), "run", "--log", str(tmp_path / "probe.jsonl"), "--", "true"], cwd=tmp_path,
-                      capture_output=True).returncode == 125:
-        pytest.skip("no sandbox can be made here")
+    got = subprocess.run([str(BIN), "run", "--log", str(tmp_path / "probe.jsonl"), "--", "true"], cwd=tmp_path,
+                         capture_output=True, text=True)
+    if got.returncode == 125:
+        pytest.skip(f"needs `stile run`: {got.stderr.strip()}")
     return tmp_path
 
 

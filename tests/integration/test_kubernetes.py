@@ -378,7 +378,7 @@ def test_the_sidecar_is_the_only_one_that_the_gateway_serves(stile, origin, tmp_
 @pytest.fixture
 def unsanitized():
     if SANITIZED:
-        pytest.skip("the image is built from source, without a sanitizer")
+        pytest.skip("needs a build without a sanitizer, as the image is one")
 
 
 def test_the_gateway_in_a_container(unsanitized, engine, image, render, tmp_path):  # noqa: F811

@@ -421,7 +421,7 @@ def traces(pid: int, made: Made) -> list[str]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or SANITIZED,
-                    reason="another process's memory is read by root alone; a sanitizer keeps copies of its own")
+                    reason="needs root, to read a process's memory, and a build without a sanitizer, which keeps copies")
 def test_a_rotation_leaves_nothing(stile, tmp_path, asking, middle):
     """New connections show the new certificate, kept ones are not used any more, and the old key is gone."""
     origin = asking()

@@ -320,7 +320,7 @@ def test_in_chunks(desk, size):
 
 
 def test_in_a_body_over_http2(desk):
-    h2lib = pytest.importorskip("h2lib")
+    h2lib = pytest.importorskip("h2lib", reason="python3-h2 is not installed")
     body = body_of(desk.fake["body"], 20000)
     with h2lib.H2(desk.stile) as c:
         got = c.get("/echo/body/h", "POST", body=body, more=[("x-api-key", desk.fake["body"])]).json()
@@ -563,7 +563,7 @@ def test_run(origin, tmp_path):
     for _ in range(2):
         got = runlib.run(tmp_path, "sh", "-c", script, config=config, env=runlib.clean_env(HOME=str(tmp_path), TOKEN=real))
         if got.returncode == 125:
-            pytest.skip(got.stderr)
+            pytest.skip(f"needs `stile run`: {got.stderr.strip()}")
         first, second, fake, *rest = [x for x in got.stdout.split("\n") if x]
         assert field(echoed(first), "authorization") == ["Bearer " + real] and field(echoed(second), "x-api-key") == [real]
         assert re.fullmatch("ghp_[A-Za-z0-9]{36}", fake) and real not in fake and real not in "\n".join(rest)

@@ -157,7 +157,7 @@ def test_workspace(tmp):
     assert "nowhere" in got.stderr
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="makes a folder in /run")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a folder in /run")
 def test_workspace_below_run(tmp):
     work = pathlib.Path(f"/run/stile-test-{os.getpid()}/w")
     work.mkdir(parents=True)
@@ -727,7 +727,7 @@ def test_no_namespaces(tmp, setting):
                           *argv_of(tmp / "l", "echo", "RAN")], cwd=tmp, capture_output=True,
                          text=True, env=clean_env(HOME=str(tmp)), timeout=runlib.TIMEOUT)
     if got.returncode == 99:
-        pytest.skip("the outer user namespace cannot set it")
+        pytest.skip(f"needs user namespaces in which user.{setting} can be set")
     assert got.returncode == 125
     assert f"user.{setting} is 0" in got.stderr
     assert "RAN" not in got.stdout
@@ -758,7 +758,7 @@ def test_seccomp_of_a_container(tmp):
     assert "RAN" not in got.stdout
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="covers a part of /proc")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to cover a part of /proc")
 def test_covered_proc_of_a_container(tmp):
     got = run(tmp, "echo", "RAN", prefix=["unshare", "-m", "sh", "-c",
                                           "mount -t tmpfs x /proc/tty; exec \"$@\"", "sh"])
@@ -891,7 +891,7 @@ def test_clients_need_no_flag(tmp, origin, client):
 def test_clients_need_no_proxy_either(tmp, origin):
     """What ignores the variables asks the stub for a name, and is judged behind its address as in a CONNECT."""
     if not shutil.which("curl"):
-        pytest.skip("no curl")
+        pytest.skip("curl is not installed")
     env = config_for(tmp, origin)
     ok, other, away = (f"https://{x}" for x in (f"allowed.test:{origin.port}/ok/bare", f"allowed.test:{origin.port}/no",
                                                 f"denied.test:{origin.port}/ok/a"))

@@ -146,7 +146,7 @@ def test_env_files_above_the_workspace(place):
     assert got.stdout == "b"
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="what is root's alone cannot be seen by others anyway")
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root: what is root's alone others do not see anyway")
 def test_what_is_roots(place):
     got = sh(place, "id -u; cat /etc/shadow /etc/gshadow; ls /etc/ssl/private /var/log; cat /proc/sys/kernel/core_pattern > x; "
                     "cat x > /proc/sys/kernel/core_pattern; echo b > /proc/sysrq-trigger")

@@ -56,7 +56,7 @@ def test_limit_that_is_none(tmp, flag, text):
     assert got.stdout == ""
 
 
-@pytest.mark.skipif(not COUNTS, reason="this kernel does not count root's processes without a control group")
+@pytest.mark.skipif(not COUNTS, reason="needs Linux 5.14, for root 6.14, to count processes without a control group")
 def test_fork_bomb(tmp):
     begun = time.monotonic()
     got = run(tmp, PYTHON, "-c", BOMB, 1000, args=["--pids", "310"])
@@ -68,7 +68,7 @@ def test_fork_bomb(tmp):
     assert int(pathlib.Path("/proc/sys/kernel/pid_max").read_text()) > 1000
 
 
-@pytest.mark.skipif(not COUNTS, reason="this kernel does not count root's processes without a control group")
+@pytest.mark.skipif(not COUNTS, reason="needs Linux 5.14, for root 6.14, to count processes without a control group")
 def test_fork_bomb_that_does_not_end(tmp):
     got = run(tmp, "sh", "-c", "b() { b | b & b; }; b", args=["--pids", "310", "--timeout", "2"])
     # Its shell is ended by the time, or ends itself when it cannot fork.
@@ -77,7 +77,7 @@ def test_fork_bomb_that_does_not_end(tmp):
 
 
 @pytest.mark.skipif(not runlib.can_become_nobody(), reason="needs root to become nobody")
-@pytest.mark.skipif(KERNEL < (5, 14), reason="this kernel counts the user's processes anywhere")
+@pytest.mark.skipif(KERNEL < (5, 14), reason="needs Linux 5.14, to count a sandbox's processes alone")
 def test_processes_of_an_unprivileged_user():
     work = pathlib.Path("/tmp") / f"stile-pids-{os.getpid()}"
     work.mkdir(mode=0o777)
@@ -183,7 +183,7 @@ def namespaces_in_use():
     return found
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="reads the namespaces of other processes")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to read the namespaces of other processes")
 def test_two_hundred_at_once(tmp):
     """All of them alive at once; then nothing of them is left: no process, namespace, mount, file or control group."""
     mounts = pathlib.Path("/proc/self/mountinfo").read_text()
@@ -222,7 +222,7 @@ def test_no_descriptor_is_left_in_a_stile(tmp):
     try:
         names = [os.readlink(f"/proc/{p.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{p.pid}/fd")]
     except PermissionError:
-        pytest.skip("not even root may look")
+        pytest.skip("needs root with CAP_SYS_PTRACE, as stile lets nobody else look into it")
     finally:
         p.communicate("\n", timeout=30)
     assert [n for n in names if "memfd" in n or n.startswith(("net:", "mnt:", "/sys", "/etc"))] == []

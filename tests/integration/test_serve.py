@@ -69,7 +69,7 @@ def test_unix_listener(stile, short, given, mode):
     assert record["client"] == f"unix:uid={os.getuid()},pid={os.getpid()}" and record["listener"] == "proxy-0"
 
 
-@pytest.mark.skipif(not ROOT, reason="needs to become somebody else")
+@pytest.mark.skipif(not ROOT, reason="needs root, to become somebody else")
 def test_the_peer_s_uid_is_the_kernel_s_word(stile, short):
     path = short / "s"
     s = stile(listen=[{"proxy": f"unix:{path}", "mode": "0666"}])
@@ -495,7 +495,7 @@ def test_no_privileges_are_kept(stile):
 def nobody(origin, short):
     """What a stile that becomes nobody needs: a folder of its own, and what it reads again at a reload."""
     if not ROOT:
-        pytest.skip("only root can become nobody")
+        pytest.skip("needs root, to become nobody")
     pw = pwd.getpwnam("nobody")
     logs = short / "logs"
     logs.mkdir()
@@ -558,7 +558,7 @@ def test_an_unknown_user(stile):
     assert s.proc.wait(30) == 1
 
 
-@pytest.mark.skipif(not ROOT, reason="needs to become somebody else")
+@pytest.mark.skipif(not ROOT, reason="needs root, to become somebody else")
 def test_not_dumpable(nobody, origin, short):
     """The files of a process that may be dumped belong to its user; those of another belong to root."""
     pw, logs = nobody
@@ -571,9 +571,9 @@ def test_not_dumpable(nobody, origin, short):
     folder.mkdir()
     os.chown(folder, pw.pw_uid, pw.pw_gid)
     if SANITIZED:
-        pytest.skip("a sanitizer reads its own /proc")
+        pytest.skip("needs a build without a sanitizer, which reads its own /proc")
     if not os.access(BIN, os.X_OK) or any(not p.stat().st_mode & 1 for p in BIN.parents):
-        pytest.skip(f"nobody cannot reach {BIN}")
+        pytest.skip(f"needs folders that nobody may pass above {BIN}")
     s = make_nobody_s(nobody, origin, short, preexec_fn=become)
     s.log_path = logs / "log.jsonl"
     assert s.status()["Uid"].split()[0] == str(pw.pw_uid)
