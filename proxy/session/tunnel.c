@@ -91,12 +91,10 @@ static uint64_t record_start(struct tunnel *t)
 {
 	struct record r;
 	struct audit_mem m;
-	uint64_t ticket;
 
 	fill(t, &r, &m, RECORD_TUNNEL_START);
 	audit_decision(&r, true, REASON_NONE);
-	ticket = worker_log(t->worker, &r, false);
-	return ticket;
+	return worker_log(t->worker, &r, false);
 }
 
 static struct err error_of(const struct tunnel *t)
