@@ -230,6 +230,7 @@ static SSL_CTX *make_ctx(void)
 					X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS |
 						X509_CHECK_FLAG_NEVER_CHECK_SUBJECT);
 	SSL_CTX_set_client_cert_cb(ctx, on_client_cert);
+	SSL_CTX_set_max_cert_list(ctx, LIMIT_CHAIN_BYTES);
 	SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
 	SSL_CTX_sess_set_new_cb(ctx, on_new_session);
 	return ctx;

@@ -542,6 +542,30 @@ static void large_sessions_are_not_kept(void **state)
 	}
 }
 
+/* Nor how long it takes to read what it shows. */
+static void a_long_chain_is_refused(void **state)
+{
+	struct pki_pair leaf = pki_make(LEAF(.san = "DNS:a.test"));
+	int der_n = i2d_X509(stranger.cert, NULL);
+
+	(void)state;
+	for (int v = TLS1_2_VERSION; v <= TLS1_3_VERSION; v++)
+		for (int is_long = 0; is_long <= 1; is_long++) {
+			SSL_CTX *ctx = pki_server_ctx(&leaf, NULL);
+			struct try a = {.host = "a.test"};
+			int n = LIMIT_CHAIN_BYTES / (is_long ? 1 : 2) / der_n;
+
+			SSL_CTX_set_max_proto_version(ctx, v);
+			while (n-- > 0)
+				assert_int_equal(SSL_CTX_add1_chain_cert(ctx, stranger.cert), 1);
+			assert_int_equal(attempt(ctx, &a), is_long ? -1 : 0);
+			if (is_long)
+				assert_says(a.err.text, "excessive message size");
+			SSL_CTX_free(ctx);
+		}
+	pki_free(&leaf);
+}
+
 /* A TLS 1.3 ticket shows on the wire, so it is used once; a TLS 1.2 session is not shared but
  * copied. */
 static void handed_out_once(void **state)
@@ -781,6 +805,7 @@ int main(void)
 		cmocka_unit_test(sessions),
 		cmocka_unit_test(no_session_without_trust),
 		cmocka_unit_test(large_sessions_are_not_kept),
+		cmocka_unit_test(a_long_chain_is_refused),
 		cmocka_unit_test(handed_out_once),
 		cmocka_unit_test(long_session_key),
 		cmocka_unit_test(session_cache),
