@@ -273,11 +273,13 @@ static bool conn_step(struct conn *c)
 	if (in.n < FRAME_BYTES)
 		return false;
 	len = (size_t)(uint8_t)in.p[0] << 8 | (uint8_t)in.p[1];
+	if ((in.n < FRAME_BYTES + len && len <= LIMIT_DNS_QUERY_BYTES) || !may_read(c->d))
+		return false;
 	if (len > LIMIT_DNS_QUERY_BYTES) {
 		conn_refuse(c, "a question that is far too long");
 		return false;
 	}
-	if (in.n < FRAME_BYTES + len || !may_read(c->d) || stream_room(c->s) < sizeof(out))
+	if (stream_room(c->s) < sizeof(out))
 		return false;
 	n = answer(c->d, str_head(str_skip(in, FRAME_BYTES), len), &c->peer, out + FRAME_BYTES);
 	stream_consume(c->s, FRAME_BYTES + len);

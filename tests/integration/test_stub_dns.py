@@ -337,6 +337,26 @@ def test_every_refusal_that_was_answered_is_in_the_log(stile):
     wait_for(lambda: names <= {r.get("host") for r in s.records() if r["event"] == "dns.deny"} or None)
 
 
+def test_no_way_of_being_refused_is_faster_than_the_bound(stile):
+    """A length that lies is refused before there is a question: it waits as a question would."""
+    s = stile(rules=RULES, listen=[{"proxy": "127.0.0.1:0"}, {"dns": "127.0.0.1:0"}], limits={"workers": 1})
+    with dnslib.Client(ports_of(s)[0]) as c:
+        for _ in range(20000):
+            with c.tcp() as t:
+                t.sendall(b"\xff\xff")
+                t.settimeout(0.15)
+                try:
+                    assert t.recv(1) == b""
+                except ConnectionError:
+                    pass
+                except TimeoutError:
+                    break
+        else:
+            raise AssertionError("each of 20,000 was refused at once")
+        wait_for(lambda: try_tcp(c))
+        assert 1900 < len([r for r in s.records() if r["event"] == "dns.deny"]) < 15000
+
+
 def test_names_that_are_made_up_take_none_from_the_rules(stile):
     """A pattern lets a sandbox ask for as many names as it likes. Those that a rule spells out are there all the same."""
     s = stile(rules=RULES, listen=[{"proxy": "127.0.0.1:0"}, {"dns": "127.0.0.1:0"}])
