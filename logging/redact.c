@@ -39,8 +39,9 @@ static const struct str words_j[] = {W("jwt")};
 static const struct str words_k[] = {W("key"), W("keys")};
 static const struct str words_m[] = {W("mfa")};
 static const struct str words_o[] = {W("otp"), W("oauth")};
-static const struct str words_p[] = {W("pin"),	    W("pwd"),	   W("pass"),	   W("passwd"),
-				     W("passcode"), W("password"), W("passwords"), W("passphrase")};
+static const struct str words_p[] = {W("pat"),	    W("pin"),	    W("pwd"),
+				     W("pass"),	    W("passwd"),    W("passcode"),
+				     W("password"), W("passwords"), W("passphrase")};
 static const struct str words_s[] = {W("sas"),	     W("sid"),	     W("sig"),	       W("secret"),
 				     W("sessid"),    W("samlart"),   W("secrets"),     W("session"),
 				     W("sessionid"), W("signature"), W("samlresponse")};

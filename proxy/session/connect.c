@@ -331,7 +331,9 @@ static void peek_tls(struct client *c, const struct clienthello *h)
 	} else if (!h->has_sni || h->sni_dotted) {
 		/* It goes up as it came, and of a server of many names not each folds a dot. */
 		deny_tls(c, REASON_NAME_MISMATCH,
-			 "passthrough needs an SNI that equals the name of the target");
+			 h->sni_dotted
+				 ? "the TLS SNI ends in a dot, and passthrough would send it so"
+				 : "passthrough needs an SNI, equal to the name of the target");
 	} else if (h->ech && m->passthrough->ech_refuse) {
 		deny_tls(c, REASON_ECH_REFUSED, "the rule refuses Encrypted Client Hello");
 	} else {

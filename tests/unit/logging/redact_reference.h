@@ -19,15 +19,16 @@
 
 /* One of the key's words, or the key without its separators, equal to one of these. */
 static const struct str secret_words[] = {
-	W("accesskey"),	    W("apikey"),    W("assertion"),    W("auth"),    W("authenticator"),
-	W("authorization"), W("bearer"),    W("code"),	       W("cookie"),  W("credential"),
-	W("cred"),	    W("pin"),	    W("sas"),	       W("samlart"), W("ticket"),
-	W("credentials"),   W("creds"),	    W("csrf"),	       W("hmac"),    W("jwt"),
-	W("key"),	    W("keys"),	    W("mfa"),	       W("oauth"),   W("otp"),
-	W("pass"),	    W("passcode"),  W("passphrase"),   W("passwd"),  W("password"),
-	W("passwords"),	    W("pwd"),	    W("samlresponse"), W("secret"),  W("secrets"),
-	W("session"),	    W("sessionid"), W("sessid"),       W("sid"),     W("sig"),
-	W("signature"),	    W("token"),	    W("tokens"),       W("totp"),    W("xsrf"),
+	W("accesskey"),	    W("apikey"),      W("assertion"), W("auth"),	 W("authenticator"),
+	W("authorization"), W("bearer"),      W("code"),      W("cookie"),	 W("credential"),
+	W("cred"),	    W("pat"),	      W("pin"),	      W("sas"),		 W("samlart"),
+	W("ticket"),	    W("credentials"), W("creds"),     W("csrf"),	 W("hmac"),
+	W("jwt"),	    W("key"),	      W("keys"),      W("mfa"),		 W("oauth"),
+	W("otp"),	    W("pass"),	      W("passcode"),  W("passphrase"),	 W("passwd"),
+	W("password"),	    W("passwords"),   W("pwd"),	      W("samlresponse"), W("secret"),
+	W("secrets"),	    W("session"),     W("sessionid"), W("sessid"),	 W("sid"),
+	W("sig"),	    W("signature"),   W("token"),     W("tokens"),	 W("totp"),
+	W("xsrf"),
 };
 
 /* The key without its separators ends in one of these: securitytoken, awsaccesskey, phpsessid. */

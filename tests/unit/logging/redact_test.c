@@ -66,6 +66,7 @@ static void test_secret_keys(void **state)
 		"password",
 		"passwd",
 		"pwd",
+		"pat",
 		"userpassword",
 		"user[password]",
 		"key[]",
