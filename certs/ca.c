@@ -138,7 +138,8 @@ static int check_cert(X509 *x, EVP_PKEY *key, struct err *e)
 		return err_set(e,
 			       "the certificate has expired (`stile ca rotate` makes a new one)");
 	if (X509_cmp_current_time(X509_get0_notBefore(x)) > 0)
-		return err_set(e, "the certificate is not valid yet (is the clock right?)");
+		return err_set(e, "the certificate is not valid yet (is the clock right? `stile ca "
+				  "rotate` makes a new one)");
 	if (key && X509_check_private_key(x, key) != 1) {
 		tls_err(NULL, REASON_NONE, "mismatch");
 		return err_set(e, "ca.key is not the key of the certificate");
