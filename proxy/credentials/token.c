@@ -15,6 +15,8 @@
 #include "proxy/credentials/secret.h"
 
 #define TIME_TEXT_MAX 64
+/* The year 33658, or 2001 in milliseconds: taken for a time it would be a token without an end. */
+#define FAR_S 1e12
 
 static void free_wiped(void *p)
 {
@@ -158,6 +160,11 @@ int token_json_end(const json_t *o, const char *key, int64_t *ret_us, struct err
 		 parse_time(json_string_value(v), &at) < 0)
 		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE,
 				  "`%s` of its answer is no time (RFC 3339, or seconds since 1970)",
+				  key);
+	if (at >= FAR_S)
+		return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE,
+				  "`%s` of its answer is too far off (in milliseconds? write "
+				  "seconds)",
 				  key);
 	clock_gettime(CLOCK_REALTIME, &now);
 	left = at - ((double)now.tv_sec + (double)now.tv_nsec / 1e9);

@@ -88,6 +88,7 @@ def refused(s: Stile, why: str) -> None:
     ("print('  ' + json.dumps({'token': 'x', 'expires_at': time.time() + 60, 'more': [1]}))", "x"),
     ("print(json.dumps({'token': 'x', 'expires_at': '2099-01-01T00:00:00Z'}))", "x"),
     ("print(json.dumps({'token': 'x', 'expires_at': '2099-01-01T00:00:00.25+02:00'}))", "x"),
+    ("print(json.dumps({'token': 'x', 'expires_at': 253402300799}))", "x"),
     ("print(json.dumps({'token': 'x', 'expires_at': None}))", "x"),
     ("sys.stderr.write('noise'); print('quiet')", "quiet"),
     ("print(sys.argv[1:] == [here] and sys.stdin.read() == '' and 'args-and-no-input')", "args-and-no-input"),
@@ -116,6 +117,7 @@ def test_what_is_understood(stile, tmp_path, text, token):
     ("print('{\"token\": ' + '[' * 5000 + ']' * 5000 + '}')", "nested"),
     ("print(json.dumps({'token': 'x', 'expires_at': 'soon'}))", "is no time"),
     ("print(json.dumps({'token': 'x', 'expires_at': True}))", "is no time"),
+    ("print(json.dumps({'token': 'x', 'expires_at': int(time.time() * 1000) + 60000}))", "in milliseconds?"),
     ("print(json.dumps({'token': 'x', 'expires_at': time.time() - 5}))", "ended already"),
     ("print(json.dumps({'token': 'x', 'expires_at': '1999-01-01T00:00:00Z'}))", "ended already"),
 ])
