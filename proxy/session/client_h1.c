@@ -3,8 +3,8 @@
  * from here, and heads, bodies and ends of answers go out here. client_h2.c is the same for a
  * stream of HTTP/2; client.c makes the exchange.
  */
-#include "logging/attrs.h"
 #include "proxy/session/client.h"
+#include "proxy/session/h1_out.h"
 #include "proxy/session/pull.h"
 #include "proxy/session/worker.h"
 
@@ -69,45 +69,31 @@ static int ds_send_head(struct downstream *d, const struct response *r, bool mor
 	return 0;
 }
 
-static ATTR_INLINE void send_parts(struct client *c, struct str a, struct str b, struct str z)
+static void let_go_of_head(struct client *c)
 {
-	struct iovec v[4];
-	int n = stream_part(v, 0, strbuf_str(&c->head));
-
-	n = stream_part(v, n, a);
-	n = stream_part(v, n, b);
-	n = stream_part(v, n, z);
-	if (n > 0)
-		stream_writev(c->s, v, n);
 	spare_text_return(&c->worker->spare_texts, &c->head);
 }
 
 static void ds_send_body(struct downstream *d, struct str data)
 {
 	struct client *c = client_of(d);
-	char size[BODY_CHUNK_HEAD_MAX];
 
 	if (data.n == 0)
 		return;
-	if (c->chunked)
-		send_parts(c, str_from(size, body_chunk_head(data.n, size)), data, STR("\r\n"));
-	else
-		send_parts(c, data, STR_NONE, STR_NONE);
+	h1_out_body(c->s, &c->head, c->chunked, data);
+	let_go_of_head(c);
 }
 
 static void ds_send_end(struct downstream *d, const struct fields *trailers)
 {
 	struct client *c = client_of(d);
-	struct strbuf end;
 
 	if (c->upgraded)
 		stream_shutdown(c->s);
 	if (!c->chunked)
 		return;
-	strbuf_init(&end, LIMIT_TRAILER_BYTES * 2);
-	body_chunk_end(trailers, &end);
-	send_parts(c, strbuf_str(&end), STR_NONE, STR_NONE);
-	strbuf_clear(&end);
+	h1_out_end(c->s, &c->head, trailers);
+	let_go_of_head(c);
 }
 
 static void ds_send_continue(struct downstream *d)
@@ -122,8 +108,10 @@ static void ds_flush(struct downstream *d)
 {
 	struct client *c = client_of(d);
 
-	if (c->head.len > 0)
-		send_parts(c, STR_NONE, STR_NONE, STR_NONE);
+	if (c->head.len == 0)
+		return;
+	stream_write(c->s, strbuf_str(&c->head));
+	let_go_of_head(c);
 }
 
 static void next_request(struct client *c)

@@ -9,6 +9,7 @@
 #include "certs/trust.h"
 #include "proxy/http/body.h"
 #include "proxy/http/h1.h"
+#include "proxy/session/h1_out.h"
 #include "proxy/session/pull.h"
 #include "proxy/session/upstream.h"
 
@@ -198,16 +199,9 @@ static size_t u_room(const struct upstream *up)
 	return stream_room(u->s);
 }
 
-static ATTR_INLINE void send_parts(struct upstream_h1 *u, struct str a, struct str b, struct str c)
+/* It may hold the credential. */
+static void let_go_of_head(struct upstream_h1 *u)
 {
-	struct iovec v[4];
-	int n = stream_part(v, 0, strbuf_str(&u->head));
-
-	n = stream_part(v, n, a);
-	n = stream_part(v, n, b);
-	n = stream_part(v, n, c);
-	if (n > 0)
-		stream_writev(u->s, v, n);
 	if (u->head.len > 0)
 		spare_text_wipe(&u->worker->spare_texts, &u->head);
 }
@@ -215,38 +209,34 @@ static ATTR_INLINE void send_parts(struct upstream_h1 *u, struct str a, struct s
 static void u_send_body(struct upstream *up, struct str data)
 {
 	struct upstream_h1 *u = h1_of(up);
-	char size[BODY_CHUNK_HEAD_MAX];
 
 	if (data.n == 0)
 		return;
-	if (u->chunked)
-		send_parts(u, str_from(size, body_chunk_head(data.n, size)), data, STR("\r\n"));
-	else
-		send_parts(u, data, STR_NONE, STR_NONE);
+	h1_out_body(u->s, &u->head, u->chunked, data);
+	let_go_of_head(u);
 }
 
 static void u_send_end(struct upstream *up, const struct fields *trailers)
 {
 	struct upstream_h1 *u = h1_of(up);
-	struct strbuf end;
 
 	u->sent_end = true;
 	if (u->relay)
 		stream_shutdown(u->s);
 	if (!u->chunked)
 		return;
-	strbuf_init(&end, LIMIT_TRAILER_BYTES * 2);
-	body_chunk_end(trailers, &end);
-	send_parts(u, strbuf_str(&end), STR_NONE, STR_NONE);
-	strbuf_clear(&end);
+	h1_out_end(u->s, &u->head, trailers);
+	let_go_of_head(u);
 }
 
 static void u_flush(struct upstream *up)
 {
 	struct upstream_h1 *u = h1_of(up);
 
-	if (u->head.len > 0)
-		send_parts(u, STR_NONE, STR_NONE, STR_NONE);
+	if (u->head.len == 0)
+		return;
+	stream_write(u->s, strbuf_str(&u->head));
+	let_go_of_head(u);
 }
 
 /* What to say of a connection that ended before the answer did. */
