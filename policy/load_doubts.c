@@ -264,12 +264,16 @@ static void doubt_address(struct loader *l, const struct rule *r, const struct t
 {
 	struct err e = ERR_INIT;
 
-	if (r->effect != RULE_ALLOW || t->host_kind != TARGET_HOST_EXACT ||
-	    config_check_known(l->c, r, &t->host, &e) == 0)
+	if (r->effect != RULE_ALLOW || t->host_kind != TARGET_HOST_EXACT)
 		return;
 	/* Of one of metadata it says itself what to do. */
-	fault_warn(l->f, t->line, t->col, "this never admits anything: %s%s", e.text,
-		   strchr(e.text, '(') ? "" : " (name it in the rule's `addresses:`)");
+	if (config_check_known(l->c, r, &t->host, &e) != 0)
+		fault_warn(l->f, t->line, t->col, "this never admits anything: %s%s", e.text,
+			   strchr(e.text, '(') ? "" : " (name it in the rule's `addresses:`)");
+	else if (r->tls == RULE_TLS_PASSTHROUGH && t->host.kind != HOST_NAME)
+		fault_warn(l->f, t->line, t->col,
+			   "this never admits anything: what is passed through is known by its "
+			   "SNI, and no SNI is an address (remove `tls`, or write tcp://)");
 }
 
 /* A deny of `secret*.git` holds without .git too; one of `*.git` would hold for all that there is.

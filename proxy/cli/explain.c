@@ -191,7 +191,13 @@ static int explain_connect(const struct config *c, const struct policy *p, const
 		print_allowed(c, m.inspect);
 	}
 	if (m.passthrough) {
-		(void)printf("%-10s passed through; the SNI must be %s\n", "tls", host.text);
+		if (host.kind == HOST_NAME)
+			(void)printf("%-10s passed through; the SNI must be %s\n", "tls",
+				     host.text);
+		else
+			(void)printf("%-10s refused: what is passed through is known by its SNI, "
+				     "and no SNI is an address\n",
+				     "tls");
 		print_allowed(c, m.passthrough);
 	}
 	if (m.http)

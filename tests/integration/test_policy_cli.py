@@ -288,6 +288,15 @@ def test_an_ipv6_target_is_in_brackets(cli):
     assert got[0] == ["allow", "CONNECT [2600::44]:22"]
 
 
+@pytest.mark.parametrize("host", ["8.8.8.8", "[2600::44]"])
+def test_no_address_is_passed_through(cli, host):
+    """It is known by its SNI, which is a name."""
+    name = config(cli, f"version: 1\npolicies: {{default: {{rules: [{{allow: '{host}', tls: passthrough}}]}}}}\n")
+    assert "warning: this never admits anything: what is passed through is known by its SNI" in cli("check", name, code=0).stderr
+    said = cli("explain", "-c", name, "CONNECT", f"{host}:443", code=0).stdout
+    assert f"CONNECT {host}:443\ntls        refused: " in said
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "169.254.169.254", "10.9.8.7", "[::1]", "[::ffff:127.0.0.1]", "[fd00:ec2::254]",
                                   "[64:ff9b::7f00:1]", "168.63.129.16", "localhost", "a.LOCALHOST.", "fixed.test", "Fixed.TEST."])
 def test_an_address_that_is_known_is_judged(cli, host):

@@ -952,6 +952,11 @@ static void test_doubts(void **state)
 		{RULES(R("allow: a.test/a*") R("allow: a.test/a*b*")),
 		 {"6:16: warning: this never decides: line 5"}},
 		{RULES(R("allow: a.test/a*b*") R("allow: a.test/a*")), {NULL}},
+		/* RFC 6066 section 3 */
+		{RULES(R("{allow: ['[2600::44]', 8.8.8.8, a.test], tls: passthrough}")),
+		 {"5:18: warning: this never admits anything: what is passed through is known by",
+		  "5:32: warning: this never admits anything: what is passed through is known by"}},
+		{RULES(R("allow: ['[2600::44]', tcp://8.8.8.8:443]")), {NULL}},
 		/* of the https rules of a host the first says how */
 		{RULES(R("{allow: a.test, tls: passthrough}") R("allow: a.test/x")),
 		 {"6:16: warning: this never decides: line 5"}},
