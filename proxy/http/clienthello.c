@@ -1,7 +1,7 @@
 /*
  * Reads a ClientHello out of raw bytes (RFC 8446 sections 4.1.2 and 5.1): joins the records into
- * one message, then walks it with a cursor that cannot leave it. It answers nothing and keeps
- * nothing between calls. The session calls it while it peeks into a tunnel.
+ * one message, then walks it with a cursor that cannot leave it. It answers nothing. The session
+ * calls it while it peeks into a tunnel.
  */
 #include "proxy/http/clienthello.h"
 
@@ -36,13 +36,6 @@ static enum clienthello_result bad(struct err *e, const char *what)
 
 /* ---- records ---- */
 
-/* The message under assembly. */
-struct message {
-	uint8_t buf[LIMIT_CLIENTHELLO_BYTES];
-	size_t len;
-	size_t need; /* its head, then all of it */
-};
-
 /* What the first bytes are, if they are no TLS record. */
 static enum clienthello_result check_first(struct str in, struct err *e)
 {
@@ -60,22 +53,25 @@ static enum clienthello_result check_first(struct str in, struct err *e)
 	return CLIENTHELLO_NOT_TLS;
 }
 
-/* Takes the payload that is there of one record. */
-static enum clienthello_result take_payload(struct message *m, const uint8_t *p, size_t n,
-					    struct err *e)
+/* Takes the payload that is there of one record, into buf if it is wanted. */
+static enum clienthello_result take_payload(struct clienthello_scan *m, uint8_t *buf,
+					    const uint8_t *p, size_t n, struct err *e)
 {
 	while (n > 0 && m->len < m->need) {
 		size_t part = n < m->need - m->len ? n : m->need - m->len;
 
-		memcpy(m->buf + m->len, p, part);
+		if (buf)
+			memcpy(buf + m->len, p, part);
+		if (m->len < MSG_HEAD)
+			memcpy(m->head + m->len, p, part);
 		m->len += part;
 		p += part;
 		n -= part;
-		if (m->buf[0] != MSG_CLIENT_HELLO)
+		if (m->head[0] != MSG_CLIENT_HELLO)
 			return bad(e, "another handshake message stands in its place");
 		if (m->need == MSG_HEAD && m->len == MSG_HEAD) {
-			m->need += (size_t)m->buf[1] << 16 | (size_t)m->buf[2] << 8 | m->buf[3];
-			if (m->need > sizeof(m->buf))
+			m->need += (size_t)m->head[1] << 16 | (size_t)m->head[2] << 8 | m->head[3];
+			if (m->need > LIMIT_CLIENTHELLO_BYTES)
 				return bad(e, "too large");
 		}
 	}
@@ -84,8 +80,8 @@ static enum clienthello_result take_payload(struct message *m, const uint8_t *p,
 
 /* One record at the start of in, of which all or a part is there. OK: it is whole, *ret_used bytes
  * long. */
-static enum clienthello_result take_record(struct message *m, struct str in, size_t *ret_used,
-					   struct err *e)
+static enum clienthello_result take_record(struct clienthello_scan *m, uint8_t *buf, struct str in,
+					   size_t *ret_used, struct err *e)
 {
 	const uint8_t *p = (const uint8_t *)in.p;
 	size_t size, there, before = m->len;
@@ -102,7 +98,7 @@ static enum clienthello_result take_record(struct message *m, struct str in, siz
 	if (size == 0 || size > RECORD_MAX)
 		return bad(e, size == 0 ? "an empty record" : "a record that is too long");
 	there = in.n - RECORD_HEAD < size ? in.n - RECORD_HEAD : size;
-	rc = take_payload(m, p + RECORD_HEAD, there, e);
+	rc = take_payload(m, buf, p + RECORD_HEAD, there, e);
 	if (rc != CLIENTHELLO_OK)
 		return rc;
 	/* No other message can follow before the server has answered. */
@@ -112,24 +108,35 @@ static enum clienthello_result take_record(struct message *m, struct str in, siz
 	return there < size ? CLIENTHELLO_MORE : CLIENTHELLO_OK;
 }
 
-static enum clienthello_result assemble(struct str in, struct message *m, struct err *e)
+/* Goes on behind the records that were whole the last time. */
+static enum clienthello_result assemble(struct str in, struct clienthello_scan *m, uint8_t *buf,
+					struct err *e)
 {
 	struct str seen = str_head(in, RAW_MAX);
-	size_t at = 0;
 
-	m->len = 0;
-	m->need = MSG_HEAD;
-	while (m->len < MSG_HEAD || m->len < m->need) {
+	if (m->need == 0)
+		m->need = MSG_HEAD;
+	while (m->len < m->need) {
+		struct clienthello_scan next = *m;
 		size_t used = 0;
-		enum clienthello_result rc = take_record(m, str_skip(seen, at), &used, e);
+		enum clienthello_result rc =
+			take_record(&next, buf, str_skip(seen, m->at), &used, e);
 
 		if (rc == CLIENTHELLO_MORE && in.n >= RAW_MAX)
 			return bad(e, "cut into too many records");
 		if (rc != CLIENTHELLO_OK)
 			return rc;
-		at += used;
+		*m = next;
+		m->at += used;
 	}
 	return CLIENTHELLO_OK;
+}
+
+enum clienthello_result clienthello_scan(struct clienthello_scan *k, struct str in, struct err *e)
+{
+	enum clienthello_result rc = check_first(in, e);
+
+	return rc == CLIENTHELLO_OK ? assemble(in, k, NULL, e) : rc;
 }
 
 /* ---- the message ---- */
@@ -325,13 +332,14 @@ static enum clienthello_result read_hello(struct cursor c, struct clienthello *h
 
 enum clienthello_result clienthello_parse(struct str in, struct clienthello *ret, struct err *e)
 {
-	struct message m;
+	uint8_t message[LIMIT_CLIENTHELLO_BYTES];
+	struct clienthello_scan m = {0};
 	enum clienthello_result rc = check_first(in, e);
 
 	*ret = (struct clienthello){0};
 	if (rc == CLIENTHELLO_OK)
-		rc = assemble(in, &m, e);
+		rc = assemble(in, &m, message, e);
 	if (rc != CLIENTHELLO_OK)
 		return rc;
-	return read_hello((struct cursor){m.buf + MSG_HEAD, m.len - MSG_HEAD}, ret, e);
+	return read_hello((struct cursor){message + MSG_HEAD, m.len - MSG_HEAD}, ret, e);
 }

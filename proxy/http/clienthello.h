@@ -27,6 +27,17 @@ struct clienthello {
 	unsigned version_max; /* 0x0303, 0x0304, ... */
 };
 
+/* How far the records were followed, of bytes that come one by one. Zeroed at the beginning. */
+struct clienthello_scan {
+	size_t at;	  /* behind the last record that is whole */
+	size_t len, need; /* of the message up to there; its head, then all of it */
+	unsigned char head[4];
+};
+
+/* Is the message whole (OK, whatever it says)? `in` is what there was before, and more behind it.
+ * It looks at a record that is whole once. */
+enum clienthello_result clienthello_scan(struct clienthello_scan *k, struct str in, struct err *e);
+
 /* BAD: two server_name extensions or two names, a name with NUL or bytes outside of host names, an
  * empty or over-long name, an IP address as a name, lengths that disagree, more than
  * LIMIT_CLIENTHELLO_BYTES, SSLv2 framing. */

@@ -11,6 +11,7 @@
 #define STILE_PROXY_SESSION_CLIENT_H
 
 #include "proxy/http/body.h"
+#include "proxy/http/clienthello.h"
 #include "proxy/http/h1.h"
 #include "proxy/keeper/desk.h"
 #include "proxy/net/stream.h"
@@ -39,11 +40,12 @@ struct client_connect {
 	struct host host;
 	uint16_t port;
 	char id[RECORD_ID_LEN + 1];
-	const char *barred;	   /* why no rule can admit it; NULL: one may */
-	bool transparent;	   /* there was no CONNECT */
-	bool admitted;		   /* at the beginning */
-	bool pending;		   /* nothing about it is recorded yet: its end must be */
-	bool explain;		   /* a refusal is told inside (connect.c) */
+	const char *barred; /* why no rule can admit it; NULL: one may */
+	bool transparent;   /* there was no CONNECT */
+	bool admitted;	    /* at the beginning */
+	bool pending;	    /* nothing about it is recorded yet: its end must be */
+	bool explain;	    /* a refusal is told inside (connect.c) */
+	struct clienthello_scan hello;
 	struct policy_connect may; /* rules of `snapshot` */
 	struct snapshot *snapshot; /* counted */
 };

@@ -392,13 +392,17 @@ static void peek_clear(struct client *c, struct str in)
 void connect_peek(struct client *c)
 {
 	struct str in = stream_data(c->s);
+	enum clienthello_result r;
 	struct clienthello h;
 	struct err e = ERR_INIT;
 
 	if (in.n == 0)
 		return;
 	judge_anew(c);
-	switch (clienthello_parse(in, &h, &e)) {
+	r = clienthello_scan(&c->connect->hello, in, &e);
+	if (r == CLIENTHELLO_OK)
+		r = clienthello_parse(in, &h, &e);
+	switch (r) {
 	case CLIENTHELLO_MORE: return;
 	case CLIENTHELLO_OK: peek_tls(c, &h); return;
 	case CLIENTHELLO_NOT_TLS: peek_clear(c, in); return;

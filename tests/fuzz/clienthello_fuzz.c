@@ -37,11 +37,14 @@ static void check_cuts(struct str in, enum clienthello_result rc, const struct c
 		       struct fuzz_random *r)
 {
 	enum clienthello_result before = CLIENTHELLO_MORE;
+	struct clienthello_scan scan = {0};
 
 	for (size_t n = 0; n < in.n; n += in.n < 300 ? 1 : fuzz_piece(r, in.n - n)) {
 		struct clienthello cut;
 		enum clienthello_result now = parse(str_head(in, n), &cut);
+		enum clienthello_result scanned = clienthello_scan(&scan, str_head(in, n), NULL);
 
+		CHECK(scanned == CLIENTHELLO_OK ? now != CLIENTHELLO_MORE : scanned == now);
 		CHECK(before == CLIENTHELLO_MORE || now == before);
 		CHECK(now == CLIENTHELLO_MORE || now == rc);
 		if (now == CLIENTHELLO_OK)

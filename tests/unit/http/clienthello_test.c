@@ -90,12 +90,19 @@ static void add_records(struct strbuf *out, struct str msg, size_t size)
 static enum clienthello_result parse(struct str in, struct clienthello *ret, struct err *e)
 {
 	char *exact = malloc(in.n ? in.n : 1);
-	enum clienthello_result rc;
+	struct clienthello_scan scan = {0};
+	struct err why = ERR_INIT;
+	enum clienthello_result rc, scanned;
 
 	assert_non_null(exact);
 	if (in.n)
 		memcpy(exact, in.p, in.n);
 	rc = clienthello_parse(str_from(exact, in.n), ret, e);
+	scanned = clienthello_scan(&scan, str_from(exact, in.n), &why);
+	if (scanned != CLIENTHELLO_OK)
+		assert_int_equal(scanned, rc);
+	else
+		assert_int_not_equal(rc, CLIENTHELLO_MORE);
 	free(exact);
 	return rc;
 }
@@ -121,6 +128,7 @@ static enum clienthello_result judge(struct str ext, size_t size, struct clienth
 /* Each prefix asks for more, and bytes behind the record do no harm. */
 static void check_prefixes(struct str raw)
 {
+	struct clienthello_scan scan = {0};
 	struct clienthello h;
 	struct strbuf more;
 	struct err e = ERR_INIT;
@@ -130,7 +138,10 @@ static void check_prefixes(struct str raw)
 
 		if (rc != CLIENTHELLO_MORE)
 			fail_msg("%d (%s) for %zu of %zu bytes", rc, e.text, n, raw.n);
+		assert_int_equal(clienthello_scan(&scan, str_head(raw, n), &e), CLIENTHELLO_MORE);
 	}
+	assert_int_equal(clienthello_scan(&scan, raw, &e), CLIENTHELLO_OK);
+	assert_int_equal(scan.at, raw.n);
 	strbuf_init(&more, 1000000);
 	strbuf_add(&more, raw);
 	strbuf_add(&more, STR("\x17\x03\x03\x00\x05hello"));
