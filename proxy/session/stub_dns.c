@@ -156,6 +156,7 @@ static int check_policy(struct stub_dns *d, const struct host *h, struct verdict
 /* 0: *v is the answer; else it is what goes with the refusal. */
 static int judge(struct stub_dns *d, const struct dns_question *q, struct verdict *v, struct err *e)
 {
+	const char *escape;
 	struct ipaddr v4, v6;
 	struct host h;
 
@@ -163,6 +164,14 @@ static int judge(struct stub_dns *d, const struct dns_question *q, struct verdic
 	/* That the root did not exist would mean that nothing does (RFC 8020). */
 	if (strcmp(q->name, ".") == 0)
 		return refuse(v, DNS_REFUSED, REASON_NO_RULE, "no rule allows the root", e);
+	escape = strchr(q->name, '\\');
+	/* To host_parse it would be the backslash of dns_message that is at fault. */
+	if (escape && escape[1] == '.')
+		return refuse(v, DNS_NXDOMAIN, REASON_AMBIGUOUS_URL,
+			      "a dot within a label, which some readers take for its end", e);
+	if (escape)
+		return refuse(v, DNS_NXDOMAIN, REASON_MALFORMED_REQUEST,
+			      "a label holds a byte that no host's name has", e);
 	if (host_parse(str_from_c(q->name), &h, e) != 0)
 		return -1;
 	if (h.kind != HOST_NAME)
