@@ -44,6 +44,7 @@ struct files_plan {
 	/* plain */
 	size_t n, cap, texts_n, homes_n, shown_n;
 	bool no_workspace; /* `workspace` is a place to start in, no more */
+	bool home_is_open; /* the workspace is a home, or above one */
 };
 
 struct files_options {

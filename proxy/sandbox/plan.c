@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "logging/log.h"
 #include "logging/strbuf.h"
 #include "proxy/sandbox/plan.h"
 
@@ -235,6 +236,16 @@ static int add_texts(struct files_plan *p, const struct files_options *o)
 	return 0;
 }
 
+/* What shells, editors and desktops run lies there too, and no list of that is whole. */
+static void warn_of_home(const struct files_plan *p)
+{
+	log_warn("the workspace %s is your home, or above it: what the command writes there "
+		 "(.bashrc, "
+		 ".profile, ...) may be run outside later (work in a folder below, or say "
+		 "--workspace DIR)",
+		 p->workspace);
+}
+
 int files_plan_make(const struct files_options *o, struct files_plan *ret, struct err *e)
 {
 	const struct config *c = o->config;
@@ -281,6 +292,8 @@ int files_plan_make(const struct files_options *o, struct files_plan *ret, struc
 		rc = add_real(ret, o->hide[i], FILES_HIDE);
 	if (rc == 0)
 		rc = plan_homes(ret, o);
+	if (rc == 0 && ret->home_is_open)
+		warn_of_home(ret);
 	return rc == 0 ? 0 : err_set(e, "out of memory");
 }
 

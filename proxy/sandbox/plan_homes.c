@@ -222,6 +222,7 @@ static int add_home(struct files_plan *p, const struct files_options *o, const c
 	if (!p->no_workspace && plan_is_at_or_below(real, p->workspace)) {
 		for (size_t i = 0; i < ARRAY_LEN(secrets) && rc == 0; i++)
 			rc = hide_below(p, o, real, secrets[i]);
+		p->home_is_open = true;
 		free(real);
 		return rc;
 	}

@@ -22,7 +22,7 @@ TIMEOUT = 180
 def missing():
     """Why the tests with containers cannot run here; None: they can, as far as that is known."""
     if "STILE_CONTAINERS" not in os.environ:
-        return "`make containers` runs it"
+        return "needs a container engine: `make containers` runs it"
     if os.geteuid() != 0:
         return "needs root"
     absent = [t for t in ("podman", "runc") if not shutil.which(t)]

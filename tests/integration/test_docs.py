@@ -93,11 +93,11 @@ def test_the_session_of_the_readme_prints_what_it_says(tmp_path):
     first, second = map(console, fenced(REPO / "README.md", "console"))
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/stile").symlink_to(BIN)
-    (tmp_path / ".curlrc").write_text("silent\nshow-error\n")  # as curl is at a terminal
+    (tmp_path / "work").mkdir()
     env = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "HOME": str(tmp_path), "LANG": "C.UTF-8"}
 
     def run(*argv):
-        return subprocess.run(argv, cwd=tmp_path, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        return subprocess.run(argv, cwd=tmp_path / "work", env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, timeout=60).stdout
 
     for command, printed in first:
@@ -106,7 +106,8 @@ def test_the_session_of_the_readme_prints_what_it_says(tmp_path):
     start, *inside, end = second
     assert start[0].startswith("stile run ") and start[0].endswith("-- bash\n") and end[0] == "exit\n"
     argv = start[0].split()
-    got = run(*argv, "-c", "".join(command for command, _ in inside))
+    curl = 'curl() { command curl -sS "$@"; }\n'  # as it is at a terminal
+    got = run(*argv, "-c", curl + "".join(command for command, _ in inside))
     assert masked(got) == masked("".join(printed for _, printed in second))
 
 

@@ -272,7 +272,17 @@ def test_the_proxy_answers_and_refuses(tmp):
 
 def test_quiet_when_nothing_was_refused(tmp):
     (tmp / "stile.yaml").write_text("version: 1\npolicies: {default: {rules: [{allow: a.test}]}}\n")
-    assert run(tmp, "true").stderr == ""
+    work = tmp / "work"
+    work.mkdir()
+    assert run(tmp, "true", args=["-c", tmp / "stile.yaml"], cwd=work).stderr == ""
+
+
+@pytest.mark.parametrize("where, warned", [(".", True), ("..", True), ("work", False), ("none", False)])
+def test_a_home_as_workspace_is_warned_of(tmp, where, warned):
+    """Its shell runs what lies there, outside: the command may write it."""
+    (tmp / "home/work").mkdir(parents=True)
+    got = run(tmp, "true", args=["--workspace", where], cwd=tmp / "home", env=clean_env(HOME=str(tmp / "home")))
+    assert got.returncode == 0 and ("is your home, or above it" in got.stderr) == warned, got
 
 
 def test_no_configuration_is_said(tmp):
