@@ -68,7 +68,9 @@ bool swap_basic_pair(struct str value, char **ret_mem, struct str *ret)
 	size_t pad = 0;
 	int n;
 
-	if (!str_eq_nocase(str_head(value, 6), STR("Basic ")) || b64.n == 0)
+	/* A blank says RFC 9110; servers take a tab for one. */
+	if (value.n < 6 || !str_eq_nocase(str_head(value, 5), STR("Basic")) ||
+	    (value.p[5] != ' ' && value.p[5] != '\t') || b64.n == 0)
 		return false;
 	*ret_mem = calloc(1, b64.n + 8);
 	if (!*ret_mem)

@@ -2,6 +2,7 @@
 request that carries it anywhere else is refused."""
 
 import base64
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -247,6 +248,13 @@ def test_another_rules_path(desk, path):
     assert "git" in deny["error_detail"] and ("no rule allows" in deny["error_detail"]) == (path == "/nowhere")
 
 
+def test_a_pair_behind_a_tab(desk):
+    pair = basic("a:" + desk.fake["git"])
+    desk.refused("/echo/plain/a", pair.replace("Basic ", "Authorization: Basic\t"))
+    got = desk.echo("/echo/git/a", pair.replace("Basic ", "Authorization: basic\t "))
+    assert field(got, "authorization") == [basic("a:" + desk.real["git"])]
+
+
 def test_another_host(desk):
     desk.refused("/echo/git/a", f"Authorization: Bearer {desk.fake['git']}", host="evil.test")
 
@@ -411,6 +419,32 @@ def test_in_text_messages(chat, size):
                          "Sec-WebSocket-Extensions: permessage-deflate\r\n")
     assert got == want.replace(wslib.frame(1, chat.real[:-1]), wslib.frame(1, chat.fake[:-1]))
     assert b"X-Api-Key: " + chat.real in head and b"deflate" not in head
+
+
+@pytest.mark.parametrize("size", [1, 9, 1000])
+def test_in_a_websocket_of_http2(chat, size):
+    h2lib = pytest.importorskip("h2lib")
+    answer_to = pytest.importorskip("test_websocket_h2").answer_to
+
+    def messages(k: bytes) -> bytes:
+        return wslib.frame(1, b'{"t":"%s"}' % k) + wslib.frame(1, k * 2)
+
+    def origin(p: Peer, n: int) -> bytes:
+        o = p.accept()
+        o.sock = tls_context(chat.origin.pki).wrap_socket(o.sock, server_side=True)
+        with o:
+            o.send(yes(accept=answer_to(o.read_head().decode())))
+            return o.read(n)
+
+    sent, since = messages(chat.fake), chat.mark()
+    with Peer() as p, concurrent.futures.ThreadPoolExecutor(1) as pool, h2lib.H2(chat, p.port) as c:
+        got = pool.submit(origin, p, len(sent))
+        s = c.open("/ws/k/a", more=[("x-api-key", chat.fake.decode())])
+        for i in range(0, len(sent), size):
+            c.h2.send_data(s, sent[i:i + size])
+            c.flush()
+        assert got.result(TIMEOUT) == messages(chat.real)
+    assert chat.wait_record(since, event="request.end")["credential"] == "k"
 
 
 def test_text_beyond_the_bound(chat):
