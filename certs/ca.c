@@ -14,6 +14,7 @@
 #include <openssl/rand.h>
 
 #include "certs/ca_build.h"
+#include "certs/file.h"
 #include "certs/tls_err.h"
 #include "certs/x509_build.h"
 
@@ -178,7 +179,7 @@ static int read_rest(BIO *bio, struct ca *ca, struct err *e)
 {
 	X509 *x;
 
-	while ((x = PEM_read_bio_X509(bio, NULL, NULL, NULL))) {
+	while ((x = PEM_read_bio_X509(bio, NULL, file_no_passphrase, NULL))) {
 		if (sk_X509_num(ca->rest) >= CA_PEM_CERTS_MAX || sk_X509_push(ca->rest, x) <= 0) {
 			X509_free(x);
 			return err_set(e, "more than %d certificates", CA_PEM_CERTS_MAX);
@@ -193,7 +194,7 @@ static int read_rest(BIO *bio, struct ca *ca, struct err *e)
 int ca_from_pem(struct str pem, EVP_PKEY *key, struct ca **ret, struct err *e)
 {
 	BIO *bio = BIO_new_mem_buf(pem.p, (int)pem.n);
-	X509 *cert = bio ? PEM_read_bio_X509(bio, NULL, NULL, NULL) : NULL;
+	X509 *cert = bio ? PEM_read_bio_X509(bio, NULL, file_no_passphrase, NULL) : NULL;
 	struct ca *ca = NULL;
 	int rc = -1;
 

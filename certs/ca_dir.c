@@ -135,16 +135,6 @@ static int publish(int dir_fd, const char *name, mode_t mode, const char *p, siz
 	return rc;
 }
 
-/* Without this OpenSSL would ask for a passphrase on the terminal. */
-static int no_passphrase(char *buf, int size, int rwflag, void *arg)
-{
-	(void)buf;
-	(void)size;
-	(void)rwflag;
-	(void)arg;
-	return -1;
-}
-
 /* Root's file that we read as members of its group: the way in which a Secret of Kubernetes is lent
  * to who is not root, with no other way to do it. Ours could be chmod 600. */
 static bool is_lent(const struct file_text *t)
@@ -168,7 +158,7 @@ static int read_key(int dir_fd, const char *dir, EVP_PKEY **ret, struct err *e)
 		goto out;
 	}
 	bio = BIO_new_mem_buf(t.p, (int)t.n);
-	*ret = bio ? PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, NULL) : NULL;
+	*ret = bio ? PEM_read_bio_PrivateKey(bio, NULL, file_no_passphrase, NULL) : NULL;
 	if (!*ret)
 		rc = tls_err(e, REASON_NONE,
 			     KEY_FILE ": no private key without a passphrase can be read");

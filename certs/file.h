@@ -26,5 +26,8 @@ int file_read(int dir_fd, const char *name, size_t max, struct file_text *ret,
 	      struct err *e) ATTR_NODISCARD;
 /* The text may be a key, so it is overwritten before it is freed. */
 void file_text_wipe(struct file_text *t);
+/* For each of OpenSSL's readers of PEM, of certificates too: without it one whose header says that
+ * it is encrypted makes OpenSSL ask for a passphrase on the terminal, and wait. */
+int file_no_passphrase(char *buf, int size, int rwflag, void *arg);
 
 #endif

@@ -15,6 +15,7 @@
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
 
+#include "certs/file.h"
 #include "certs/root_lookup.h"
 #include "certs/roots.h"
 #include "certs/tls_ctx.h"
@@ -245,7 +246,7 @@ static int add_anchors(X509_STORE *store, struct str pem, struct err *e)
 
 	if (!bio)
 		return err_set(e, "out of memory");
-	while ((x = PEM_read_bio_X509_AUX(bio, NULL, NULL, NULL))) {
+	while ((x = PEM_read_bio_X509_AUX(bio, NULL, file_no_passphrase, NULL))) {
 		int ok = X509_STORE_add_cert(store, x);
 
 		X509_free(x);

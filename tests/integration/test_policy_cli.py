@@ -1,11 +1,15 @@
 """The commands that read a policy and a log: check, explain, test, ca, log; and what the command line says of itself."""
 
 import contextlib
+import fcntl
 import json
 import os
+import pty
 import re
+import select
 import stat
 import subprocess
+import termios
 import threading
 
 import pytest
@@ -133,6 +137,24 @@ def test_check_opens_what_is_trusted(cli):
     assert r.stdout == ""
     r = cli("check", config(cli, text.replace("system, ./gone.pem,\n          empty.pem", "sytem")), code=2)
     assert "did you mean `system`?" in r.stderr
+
+
+def test_nobody_is_asked_for_a_passphrase(cli):
+    """OpenSSL asks on the terminal for that of a certificate whose header says that it is encrypted, and waits."""
+    (cli.folder / "locked.pem").write_text(
+        "-----BEGIN CERTIFICATE-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00112233445566778899AABBCCDDEEFF\n\n"
+        "MIIB\n-----END CERTIFICATE-----\n")
+    path = config(cli, "version: 1\npolicies: {default: {rules: [{allow: a.test}]}}\nupstream: {trust: [locked.pem]}\n")
+    ours, theirs = pty.openpty()
+    try:
+        r = subprocess.run([BIN, "check", path], stdin=theirs, capture_output=True, cwd=cli.folder, text=True, timeout=TIMEOUT,
+                           start_new_session=True, env=clean_env(),
+                           preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))  # noqa: PLW1509
+        assert select.select([ours], [], [], 0)[0] == []
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert r.returncode == 2 and "locked.pem: certificate number 1 cannot be read" in r.stderr
 
 
 def test_a_url_of_an_address_is_no_range(cli):
