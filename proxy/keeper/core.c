@@ -16,6 +16,7 @@
 
 #include "certs/notary.h"
 #include "logging/log.h"
+#include "proxy/credentials/config_trust.h"
 #include "proxy/credentials/helpers.h"
 #include "proxy/credentials/placeholder.h"
 #include "proxy/credentials/secret.h"
@@ -109,17 +110,12 @@ static bool needs_trust(const struct view *v)
 
 static int view_open(struct keeper_core *k, struct view *v, struct err *e)
 {
-	static char system_roots[] = "system";
-	char *const roots[] = {system_roots};
-	const struct config *c = v->config;
-	bool given = c->trust_n > 0;
 	struct trust *trust = NULL;
 	int rc;
 
 	if (v->store)
 		return 0;
-	if (needs_trust(v) &&
-	    trust_new(given ? c->trust : roots, given ? c->trust_n : 1, &trust, e) < 0)
+	if (needs_trust(v) && config_trust(v->config, &trust, e) < 0)
 		return -1;
 	rc = credential_store_new_of(v->config, v->wanted, k->broker, trust, &v->store, e);
 	trust_unref(trust);

@@ -5,22 +5,19 @@
 
 #include <stdlib.h>
 
+#include "proxy/credentials/config_trust.h"
+
 int snapshot_new(struct config *config, struct keeper *k, struct snapshot **ret, struct err *e)
 {
 	static uint64_t made; /* atomic */
-	static char system_roots[] = "system";
-	char *const roots[] = {system_roots};
 	struct snapshot *s = calloc(1, sizeof(*s));
-	bool given = config->trust_n > 0;
 
 	if (!s)
 		return err_set(e, "out of memory");
 	s->refs = 1;
 	s->number = __atomic_add_fetch(&made, 1, __ATOMIC_RELAXED);
 	s->config = config_ref(config);
-	/* `upstream.trust` left out means the system's roots. */
-	if (trust_new(given ? config->trust : roots, given ? config->trust_n : 1, &s->trust, e) <
-		    0 ||
+	if (config_trust(config, &s->trust, e) < 0 ||
 	    placeholders_new(config, &s->placeholders, e) < 0 ||
 	    (k ? keeper_store(k, config, &s->credentials, e)
 	       : credential_store_new(config, NULL, s->trust, &s->credentials, e)) < 0) {

@@ -135,6 +135,9 @@ def test_check_opens_what_is_trusted(cli):
     assert re.search(r"^stile: other\.yaml:4:19: .*gone\.pem: .*No such file", r.stderr, re.M), r.stderr
     assert re.search(r"^stile: other\.yaml:5:11: .*empty\.pem: holds no PEM", r.stderr, re.M), r.stderr
     assert r.stdout == ""
+    text += "listen: [{proxy: '127.0.0.1:0'}]\nca: {dir: ca}\n"
+    r = cli("serve", "-c", config(cli, text), code=1)
+    assert re.search(r"^stile: other\.yaml:4:19: upstream\.trust: .*gone\.pem: .*No such file", r.stderr, re.M), r.stderr
     r = cli("check", config(cli, text.replace("system, ./gone.pem,\n          empty.pem", "sytem")), code=2)
     assert "did you mean `system`?" in r.stderr
 
