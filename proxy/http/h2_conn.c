@@ -83,8 +83,10 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
 	s = h2_stream_of(session, frame->hd.stream_id);
 	if (!s && c->server && frame->headers.cat == NGHTTP2_HCAT_REQUEST) {
 		s = h2_stream_add(c, frame->hd.stream_id);
-		if (!s)
+		if (!s) {
+			c->lost++;
 			return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+		}
 		c->last_id = frame->hd.stream_id;
 		(void)nghttp2_session_set_stream_user_data(session, s->id, s);
 	}
@@ -657,6 +659,14 @@ struct h2_stream *h2_conn_first(struct h2_conn *c)
 struct h2_stream *h2_stream_next(struct h2_stream *s)
 {
 	return TAILQ_NEXT(s, all);
+}
+
+size_t h2_conn_take_lost(struct h2_conn *c)
+{
+	size_t n = c->lost;
+
+	c->lost = 0;
+	return n;
 }
 
 size_t h2_conn_streams(const struct h2_conn *c)

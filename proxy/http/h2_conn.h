@@ -81,6 +81,8 @@ bool h2_conn_has_news(const struct h2_conn *c);	    /* h2_conn_ready would give 
 struct h2_stream *h2_conn_first(struct h2_conn *c); /* all streams, oldest first */
 struct h2_stream *h2_stream_next(struct h2_stream *s);
 size_t h2_conn_streams(const struct h2_conn *c);
+/* Server: how many streams were reset since the last call as there was no memory for them. */
+size_t h2_conn_take_lost(struct h2_conn *c);
 /* No stream that is not known yet; those that are go on (section 6.8). */
 void h2_conn_goaway(struct h2_conn *c);
 /* Ends it with GOAWAY(NO_ERROR). */

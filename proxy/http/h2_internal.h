@@ -24,6 +24,7 @@ struct h2_conn {
 	bool failed; /* a GOAWAY that says why was sent, or memory is out */
 	size_t n;
 	size_t out_total; /* bytes that wait in all streams */
+	size_t lost;	  /* see h2_conn_take_lost */
 	int32_t last_id;  /* the newest that the peer opened */
 	int64_t now_us, head_since_us;
 	struct h2_flood flood;

@@ -325,23 +325,37 @@ static void abandon(struct served *v, enum reason why, const char *detail)
 	drop(v);
 }
 
+/* Memory for it is out: it is reset, and recorded with what is known of it: head, or nothing. s:
+ * NULL: it is gone already. */
+static void lose(struct client_h2 *h, struct h2_stream *s, struct h2_head *head)
+{
+	struct request q;
+	struct err e = ERR_INIT;
+	char id[RECORD_ID_LEN + 1];
+
+	request_init(&q);
+	if (head)
+		(void)!h2_read_request(head, &h->c->where, &q, NULL);
+	free(head);
+	(void)err_reason(&e, REASON_OVERLOADED, "out of memory");
+	record_new_id(id);
+	(void)client_record_denied(h->c, &q, id, &e);
+	client_request_came(h->c);
+	request_clear(&q);
+	h2_stream_free(s);
+}
+
 static void begin(struct client_h2 *h, struct h2_stream *s)
 {
 	struct h2_head *head = h2_stream_take_head(s);
-	struct served *v;
+	struct served *v = head ? calloc(1, sizeof(*v)) : NULL;
 	struct err e = ERR_INIT;
 	int rc;
 
-	if (!head) {
-		if (s->closed) /* memory for it was out, and it was reset */
-			h2_stream_free(s);
+	if (!head && !s->closed)
 		return;
-	}
-	v = calloc(1, sizeof(*v));
 	if (!v) {
-		h2_head_clear(head);
-		free(head);
-		h2_stream_free(s);
+		lose(h, s, head);
 		return;
 	}
 	v->down.ops = &stream_ops;
@@ -433,6 +447,8 @@ static bool read_in(struct client_h2 *h)
 		return true;
 	rc = h2_conn_recv(h->conn, in, now_us(h), &e);
 	stream_consume(c->s, in.n);
+	for (size_t lost = h2_conn_take_lost(h->conn); lost > 0; lost--)
+		lose(h, NULL, NULL);
 	/* Who asks, if only with half a head, has taken our certificate. */
 	if (h2_conn_streams(h->conn) > 0)
 		c->leaf_unproven = false;

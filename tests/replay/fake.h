@@ -146,6 +146,8 @@ extern struct fake_log {
 	struct fake_line *lines;
 	size_t n, written;
 	size_t requests; /* starts and denials; of the last run, once it has ended */
+	size_t streams;	 /* the same, of HTTP/2 alone */
+	bool troubled;	 /* it was held, full or failing */
 } fake_log;
 /* Whether a port may write in the thread's place. */
 extern bool fake_log_is_lent;

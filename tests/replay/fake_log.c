@@ -41,12 +41,14 @@ static void tell_all(void)
 void fake_log_set(enum fake_log_mode mode)
 {
 	fake_log.mode = mode;
+	fake_log.troubled = fake_log.troubled || mode != LOG_WRITES;
 	writer.available = mode != LOG_FAILS;
 	tell_all();
 }
 
 void fake_log_full(bool full)
 {
+	fake_log.troubled = true;
 	if (full)
 		writer.queued += LIMIT_LOG_QUEUE_BYTES;
 	else
@@ -96,10 +98,12 @@ static void add_line(struct str text)
 	l->path = fake_calloc(strlen(path) + 1);
 	memcpy(l->path, path, strlen(path));
 	l->written = true;
+	if (!strstr(l->event, ".deny") && !strstr(l->event, ".start"))
+		return;
+	fake_log.streams += strstr(l->text, "\"http\":\"2\"") ? 1 : 0;
 	/* Also a connection that is at fault has a record, for which no request stands. */
 	fake_line_value(l, "method", path, sizeof(path));
-	if (path[0] && (strstr(l->event, ".deny") || strstr(l->event, ".start")))
-		fake_log.requests++;
+	fake_log.requests += path[0] ? 1 : 0;
 }
 
 static void write_chunk(struct chunk *c)

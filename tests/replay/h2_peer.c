@@ -193,6 +193,15 @@ struct h2_peer_stream *h2_peer_stream(struct h2_peer *h, int stream)
 	return stream >= 0 && stream < h->n ? &h->v[stream].s : NULL;
 }
 
+size_t h2_peer_heard(const struct h2_peer *h)
+{
+	size_t n = 0;
+
+	for (int i = 0; i < h->n; i++)
+		n += h->v[i].s.status >= 200 || h->v[i].s.reset;
+	return n;
+}
+
 bool h2_peer_goaway(const struct h2_peer *h)
 {
 	return h->goaway;

@@ -31,5 +31,7 @@ int h2_peer_ask(struct h2_peer *h, const char *method, const char *authority, co
 void h2_peer_cancel(struct h2_peer *h, int stream);
 struct h2_peer_stream *h2_peer_stream(struct h2_peer *h, int stream); /* NULL: there is none */
 bool h2_peer_goaway(const struct h2_peer *h);
+size_t
+h2_peer_heard(const struct h2_peer *h); /* streams that were answered, or reset by the proxy */
 
 #endif

@@ -194,8 +194,26 @@ static void end_peers(struct peer *v, size_t n)
 	}
 }
 
+/* No request is answered, or given up, without a record; but with its connection, which has one. */
+static void look_at_streams(void)
+{
+	size_t heard = 0;
+
+	for (size_t i = 0; i < rig.clients_n; i++) {
+		const struct peer *p = &rig.clients[i];
+
+		if (p->h2 && !p->h2_failed && !p->k->closed && !p->k->fin && !h2_peer_goaway(p->h2))
+			heard += h2_peer_heard(p->h2);
+	}
+	if (!fake_log.troubled && heard > fake_log.streams)
+		fake_fault("%zu streams were heard of, and %zu requests recorded", heard,
+			   fake_log.streams);
+}
+
 static void let_everything_end(void)
 {
+	rig_settle();
+	look_at_streams();
 	fake_log.fail_at = 0;
 	fake_log_set(LOG_WRITES);
 	rig_settle();
