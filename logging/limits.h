@@ -95,7 +95,7 @@
  * of a few (tickets, new keys). A rate with its burst; beyond, the connection ends. */
 #define LIMIT_TLS_MESSAGES	 100
 #define LIMIT_TLS_MESSAGES_PER_S 10
-/* Bytes of a connection that make no data, before others have their turn. */
+/* Bytes of a connection that are no data, before others have their turn. */
 #define LIMIT_TLS_TURN	  32768
 #define LIMIT_LEAF_BLANKS 4 /* certificates with their key set, ahead of a new host */
 #define LIMIT_LEAF_DAYS	  7

@@ -35,7 +35,7 @@ struct stream {
 	uint64_t bytes_in, bytes_out;
 	int64_t burst_at_us; /* when TLS last wrote: an idle flow starts with small records again */
 	uint32_t burst_bytes;
-	uint32_t turn_bytes;	/* read since data came of them, or the callback began */
+	uint32_t turn_bytes;	/* read in this callback and not data, so far */
 	int64_t messages_at_us; /* when the bucket of TLS's own messages is full again */
 	size_t last_bytes; /* of plaintext: a record with all of them ends a write; 0: none does */
 	bool in_lent;

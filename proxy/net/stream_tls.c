@@ -58,8 +58,9 @@ static int bio_read(BIO *b, char *buf, int size)
 		return take_pre(s, buf, (size_t)size);
 	if (s->socket_eof)
 		return 0;
-	/* One call of OpenSSL's reads on for as long as nothing of it is data, and the peer may be
-	 * faster than it. What is left tells of itself with an event. */
+	/* OpenSSL reads on for as long as nothing of it is data, and we for as long as there is
+	 * room for data; the peer may be faster, and say little with much. What is left tells of
+	 * itself with an event. */
 	if ((s->socket_empty && !s->write_failed) || s->turn_bytes >= LIMIT_TLS_TURN) {
 		BIO_set_retry_read(b);
 		return -1;
@@ -306,7 +307,7 @@ unsigned stream_tls_read(struct stream *s)
 		if (r == 1) {
 			s->in_end += got;
 			s->bytes_in += got;
-			s->turn_bytes = 0;
+			s->turn_bytes -= got < s->turn_bytes ? (uint32_t)got : s->turn_bytes;
 			events |= STREAM_DATA;
 			s->tls_more = !s->socket_empty || holds_bytes(s);
 			if (!s->tls_more)

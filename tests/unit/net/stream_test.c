@@ -745,14 +745,32 @@ static void test_nested_messages_have_a_bound(void **state)
 	messages_have_a_bound(&s, &c);
 }
 
-/* A handshake message in records of a byte each, without end: a turn takes a part of it. */
+/* Of what waits in its socket no turn takes more than a part, and all turns take all of it. */
+static void takes_turns(struct side *s)
+{
+	int before, after;
+
+	assert_int_equal(ioctl(stream_fd(s->s), FIONREAD, &after), 0);
+	assert_true(after > 2 * LIMIT_TLS_TURN);
+	do {
+		before = after;
+		assert_int_equal(event_base_loop(loop_base(loop), EVLOOP_ONCE | EVLOOP_NONBLOCK),
+				 0);
+		assert_int_equal(ioctl(stream_fd(s->s), FIONREAD, &after), 0);
+		/* And one read(2), which may be OpenSSL's whole buffer. */
+		assert_true(before - after < LIMIT_TLS_TURN + 20000);
+	} while (after > 0 && !(s->seen & STREAM_ERROR));
+	assert_int_equal(after, 0);
+}
+
+/* A handshake message in records of a byte each, without end. */
 static void test_tls_turn_has_a_bound(void **state)
 {
 	static const unsigned char head[] = {22, 3, 1, 0, 4, 1, 1, 0xff, 0xf0},
 				   piece[] = {22, 3, 1, 0, 1, 3};
 	unsigned char *flood = malloc(4 * LIMIT_TLS_TURN + sizeof(piece));
 	size_t n = sizeof(head);
-	int raw, before = 0, after = 0;
+	int raw;
 	struct side s;
 	struct err e = ERR_INIT;
 
@@ -763,19 +781,29 @@ static void test_tls_turn_has_a_bound(void **state)
 	pair(&s, &raw);
 	assert_int_equal(write(raw, flood, n), (ssize_t)n);
 	assert_int_equal(stream_start_tls(s.s, server_ssl(), &e), 0);
-	assert_int_equal(ioctl(stream_fd(s.s), FIONREAD, &after), 0);
-	do {
-		before = after;
-		assert_int_equal(event_base_loop(loop_base(loop), EVLOOP_ONCE | EVLOOP_NONBLOCK),
-				 0);
-		assert_int_equal(ioctl(stream_fd(s.s), FIONREAD, &after), 0);
-		/* And one read(2), which may be OpenSSL's whole buffer. */
-		assert_true(before - after < LIMIT_TLS_TURN + 20000);
-	} while (after > 0 && !(s.seen & STREAM_ERROR));
-	assert_int_equal(after, 0); /* all of it was taken in the end */
+	takes_turns(&s);
 	stream_close(s.s);
 	close(raw);
 	free(flood);
+}
+
+/* Data in records of a byte each. */
+static void test_tls_turn_of_small_records_has_a_bound(void **state)
+{
+	struct side c, s;
+	const size_t n = 6000;
+
+	(void)state;
+	tls_pair(&c, &s);
+	run_ms(20);
+	stream_cork(c.s);
+	for (size_t i = 0; i < n; i++)
+		stream_write(c.s, STR("x"));
+	stream_uncork(c.s);
+	takes_turns(&s);
+	RUN_UNTIL(s.got == n);
+	stream_close(c.s);
+	stream_close(s.s);
 }
 
 /* Pausing with records inside OpenSSL loses nothing and does not spin. */
@@ -1010,6 +1038,8 @@ int main(void)
 						teardown),
 		cmocka_unit_test_setup_teardown(test_nested_messages_have_a_bound, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_tls_turn_has_a_bound, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_tls_turn_of_small_records_has_a_bound, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(test_tls_pause_with_pending, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_tls_drained_by_a_read, setup, teardown),
 	};
