@@ -460,6 +460,15 @@ void state_stop(struct state *st)
 	loop_post(st->loop, &st->letter);
 	pthread_join(st->thread, NULL);
 	st->started = false;
+	/* Alone again: what is owed now is told to nobody, and what became of the rest unknown. */
+	if (st->pays)
+		state_owe(st, &st->paying);
+	if (st->under_way && st->under_way->kind == STATE_END)
+		state_owe(st, &st->under_way->r);
+	for (size_t i = 0; i < st->owed_n; i++)
+		log_error("state: the end of sandbox %s could not be told of before this stile "
+			  "ended (revoke it again)",
+			  st->owed[i].name);
 }
 
 void state_free(struct state *st)

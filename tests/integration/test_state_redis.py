@@ -274,6 +274,19 @@ def test_an_end_that_could_not_be_told_of_is_told_later(pair, redis):
     check_refusal(a.get(box), 407, "token_revoked")
 
 
+def test_an_end_that_was_never_told_of(make, redis):
+    a = make(redis)
+    a.new("--name", "owed")
+    redis.stop()
+    ask(a, "sandbox", "revoke", "owed", status=1)
+    a.stop()
+    redis.go_on()
+    assert "the end of sandbox owed could not be told of before this stile ended (revoke it again)" in a.stderr
+    # And so it is.
+    b = make(redis)
+    ask(b, "sandbox", "revoke", "owed")
+
+
 def test_a_replica_is_none_that_hears_of_ends(pair, redis):
     """It has lost its master, and answers every question with what it knew then."""
     a, b = pair
