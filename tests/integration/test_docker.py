@@ -142,6 +142,12 @@ def test_credentials_of_the_environment(refused, canary):
     refused("--image", "i", "--allow", "a.test", "--env", "MODE=test", status=125, GITHUB_TOKEN=canary)
 
 
+def test_a_stile_that_is_not_there():
+    with pytest.raises(launcher.Failed) as said:
+        launcher.Way(launcher.parse(["--image", "i", "--allow", "a.test", "--stile", "/nowhere", "true"]), "/nowhere")
+    assert str(said.value) == "--stile /nowhere: no program is there"
+
+
 def test_an_engine_elsewhere(refused):
     for name in ("DOCKER_HOST", "CONTAINER_HOST"):
         said = subprocess.run([str(LAUNCHER), "--image", "i", "true"], capture_output=True, text=True, timeout=60,
