@@ -132,8 +132,27 @@ static bool find_allows_policy(struct loader *l, const struct yaml_node *map)
 	return false;
 }
 
+static void refuse_allows_policy(struct loader *l, const struct yaml_node *map, const char *said)
+{
+	char known[256];
+	struct strbuf list;
+
+	strbuf_init_fixed(&list, known, sizeof(known));
+	for (size_t i = 0; i < map->n; i++)
+		strbuf_addf(&list, "%s%.*s", i ? ", " : "", STR_FMT(map->v[2 * i]->text));
+	if (said)
+		fault_add(l->f, map->line, map->col, "--policy %s: there is none (there is: %s)",
+			  said, strbuf_cstr(&list));
+	else
+		fault_add(l->f, map->line, map->col,
+			  "--allow: which of the %zu policies? (say --policy NAME: %s)", map->n,
+			  strbuf_cstr(&list));
+}
+
 void load_policies(struct loader *l, const struct yaml_node *node)
 {
+	const char *said = l->allows_for;
+
 	if (node->kind != YAML_MAP || node->n == 0) {
 		if (!l->partial)
 			fault_add(l->f, node->line, node->col,
@@ -142,8 +161,7 @@ void load_policies(struct loader *l, const struct yaml_node *node)
 		return;
 	}
 	if (l->allows_n > 0 && !find_allows_policy(l, node)) {
-		fault_add(l->f, node->line, node->col,
-			  "--allow: which of the %zu policies? (say --policy NAME)", node->n);
+		refuse_allows_policy(l, node, said);
 		return;
 	}
 	l->c->policies = load_array(l, node->n, sizeof(struct policy *));

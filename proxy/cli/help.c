@@ -191,7 +191,9 @@ int cli_unknown_command(const char *given)
 	strbuf_init(&safe, 1024);
 	strbuf_add_printable(&safe, str_from_c(given));
 	(void)fprintf(stderr, "stile: no such command: %s", strbuf_cstr(&safe));
-	if (near)
+	if (given[0] == '-' && (!near || near[0] != '-'))
+		(void)fprintf(stderr, " (flags stand behind the command; see `stile --help`)\n");
+	else if (near)
 		(void)fprintf(stderr, " (did you mean `stile %s`?)\n", near);
 	else
 		(void)fprintf(stderr, " (see `stile --help`)\n");

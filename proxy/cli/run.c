@@ -261,6 +261,26 @@ static int state_dir(char *out, size_t size, bool make)
 	return make ? make_dirs(out) : 0;
 }
 
+/* A slip of the hand: records behind the lines of a policy, or of a secret, would spoil it. */
+static int check_no_other_file(const char *path)
+{
+	struct stat st;
+	char first = '{';
+	int fd;
+
+	if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0)
+		return 0;
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return 0;
+	if (read(fd, &first, 1) == 1 && first != '{')
+		log_error(
+			"--log %s: that file is no log, and would be written to (name another one)",
+			path);
+	close(fd);
+	return first == '{' ? 0 : -1;
+}
+
 /* stdout is the command's: a configuration that writes its log there, as one for `serve` may, gets
  * a file here. */
 static int choose_log(const struct options *o, struct sandbox_options *so, char *dir, char *file)
@@ -278,11 +298,13 @@ static int choose_log(const struct options *o, struct sandbox_options *so, char 
 		    strncmp(to, "syslog:", 7) != 0)
 			strbuf_addf(&b, "./%s", to);
 		so->log_to = b.len > 0 ? file : to;
-		return b.overflowed ? -1 : 0;
+		return b.overflowed || (o->log && check_no_other_file(so->log_to) != 0) ? -1 : 0;
 	}
 	strbuf_addf(&b, "%s/%s.jsonl", dir, so->id);
 	if (!so->log_dir || b.overflowed) {
-		log_error("no folder for the log of this run (say --log FILE)");
+		log_error("no folder for the log of this run: %s%s%s (say --log FILE)",
+			  dir[0] ? dir : "HOME is not set", dir[0] ? ": " : "",
+			  dir[0] ? strerror(errno) : "");
 		return -1;
 	}
 	so->log_to = file;

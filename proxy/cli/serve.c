@@ -312,7 +312,7 @@ int cmd_serve(int argc, char **argv)
 		file = optarg;
 	}
 	if (optind < argc)
-		return cli_usage("serve", "what is `%s`?", argv[optind]);
+		return cli_usage("serve", "what is `%s`? (a file goes behind -c)", argv[optind]);
 	s.config = cli_load_config(file);
 	if (!s.config)
 		return EXIT_USAGE;

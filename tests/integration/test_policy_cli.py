@@ -622,6 +622,10 @@ def test_the_nearest_command(cli, given, near):
         assert (r.stdout, r.stderr) == ("", said)
 
 
+def test_a_flag_before_the_command(cli):
+    assert "(flags stand behind the command" in cli("-c", CONFIG, "check", code=2).stderr
+
+
 def test_the_nearest_article(cli):
     assert "(did you mean `stile help yaml`?)" in cli("help", "yml", code=2).stderr
 

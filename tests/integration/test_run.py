@@ -285,6 +285,30 @@ def test_a_home_as_workspace_is_warned_of(tmp, where, warned):
     assert got.returncode == 0 and ("is your home, or above it" in got.stderr) == warned, got
 
 
+@pytest.mark.parametrize("home, said", [("/proc", "/proc/.local/state/stile: "), (None, "HOME is not set")])
+def test_no_folder_for_the_log(tmp, home, said):
+    env = clean_env(HOME=str(home))
+    if home is None:
+        env.pop("HOME")
+    got = subprocess.run([str(runlib.BIN), "run", "--allow", "a.test", "--", "true"], cwd=tmp, env=env, capture_output=True, text=True)
+    assert got.returncode == 125 and f"stile: no folder for the log of this run: {said}" in got.stderr, got
+
+
+@pytest.mark.parametrize("holds", ["version: 1\n", "secret\n", "x"])
+def test_a_log_that_is_another_file(tmp, holds):
+    (tmp / "other").write_text(holds)
+    got = run(tmp, "echo", "RAN", log=tmp / "other")
+    assert got.returncode == 125 and "--log " in got.stderr and "that file is no log" in got.stderr and not got.stdout, got
+    assert (tmp / "other").read_text() == holds
+
+
+@pytest.mark.parametrize("args", [["--policy", "x"], ["--policy", "x", "--allow", "b.test"]])
+def test_a_policy_that_is_not_there(tmp, args):
+    (tmp / "stile.yaml").write_text("version: 1\npolicies: {one: {rules: [{allow: a.test}]}}\n")
+    got = run(tmp, "true", args=args)
+    assert got.returncode == 2 and "--policy x: " in got.stderr and " one)" in got.stderr, got
+
+
 def test_no_configuration_is_said(tmp):
     got = run(tmp, "true")
     assert got.returncode == 0

@@ -664,7 +664,8 @@ static void test_allow_faults(void **state)
 	assert_null(with(base, bad + 1, 1, &f));
 	faults_print(&f, &out);
 	assert_string_equal(strbuf_cstr(&out),
-			    "f.yaml:2:11: --allow: which of the 2 policies? (say --policy NAME)\n");
+			    "f.yaml:2:11: --allow: which of the 2 policies? (say --policy NAME: "
+			    "p, q)\n");
 	faults_clear(&f);
 	strbuf_reset(&out);
 	c = with(NULL, wide, 1, &f);
