@@ -19,7 +19,7 @@ import pytest
 from h2lib import H2
 from stilelib import BIN, TIMEOUT, Origin, Raw, Response, Stile, allow, client_context
 
-CLONE_NEWNET = 0x40000000
+CLONE_NEWNET, IPV6_FREEBIND = 0x40000000, 78
 LITERAL, OTHER = "11.98.0.9", "11.98.0.10"
 HTTP = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
@@ -45,9 +45,10 @@ class Net:
         except OSError as e:
             pytest.skip(f"no network namespace is to be had: {e}")
         self.outside = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-        up = " && ".join([ip("link set lo up"), ip("route add local 11.98.0.0/16 dev lo"),
-                          ip("route add local 198.18.0.0/15 dev lo"), ip("-6 route add local fd73:7469:6c65::/64 dev lo")])
-        subprocess.run(ip("link set lo up") + " && " + ip("route add local 11.98.0.0/16 dev lo"), shell=True, check=True)
+        here = " && ".join([ip("link set lo up"), ip("route add local 11.98.0.0/16 dev lo"),
+                            ip("-6 route add local 2600:98::/32 dev lo")])
+        up = " && ".join([here, ip("route add local 198.18.0.0/15 dev lo"), ip("-6 route add local fd73:7469:6c65::/64 dev lo")])
+        subprocess.run(here, shell=True, check=True)
         self.holder = subprocess.Popen(["unshare", "-n", "sh", "-c", up + " && echo up; exec sleep 3600"], stdout=subprocess.PIPE)
         assert self.holder.stdout.readline() == b"up\n"
         self.path = f"/proc/{self.holder.pid}/ns/net"
@@ -116,7 +117,11 @@ class Listener:
     """An origin at an address of the documentation's, by hand."""
 
     def __init__(self, address: str = LITERAL, port: int = 0):
-        self.socket = socket.create_server((address, port))
+        self.socket = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        if ":" in address:  # of a range that is routed to lo
+            self.socket.setsockopt(socket.IPPROTO_IPV6, IPV6_FREEBIND, 1)
+        self.socket.bind((address, port))
+        self.socket.listen()
         self.socket.settimeout(TIMEOUT)
         self.port = self.socket.getsockname()[1]
 
@@ -236,31 +241,37 @@ def test_an_address_that_a_rule_spells_out(net, stile):
         denied(s, since, "no_rule", host=OTHER, port=origin.port)
 
 
-def test_a_redirection(net, stile):
+@pytest.mark.parametrize("tool, mine, other, place, own", [("iptables", LITERAL, OTHER, "11.98.0.0/16", "127.0.0.1"),
+                                                           ("ip6tables", "2600:98::9", "2600:98::a", "2600:98::/32", "::1")])
+def test_a_redirection(net, stile, tool, mine, other, place, own):
     """The address before it counts, and the port; the listener's own is nobody's target."""
-    if not shutil.which("iptables"):
-        pytest.skip("needs iptables")
-    with Listener() as origin, Listener("127.0.0.1") as free:
+    if not shutil.which(tool):
+        pytest.skip(f"needs {tool}")
+    with Listener(mine) as origin, Listener(own) as free:
         to, port = free.port, origin.port
         free.socket.close()
-        s = stile(listen=[{"transparent": net.place(f"127.0.0.1:{to}")}], rules=[allow(f"tcp://{LITERAL}:{port}")])
-        rule = ["OUTPUT", "-t", "nat", "-p", "tcp", "-d", "11.98.0.0/16", "-j", "REDIRECT", "--to-ports", str(to)]
-        got = net.run("iptables", "-A", *rule)
+
+        def bracketed(a: str) -> str:
+            return f"[{a}]" if ":" in a else a
+        s = stile(listen=[{"transparent": net.place(f"{bracketed(own)}:{to}")}], rules=[allow(f"tcp://{bracketed(mine)}:{port}")])
+        rule = ["OUTPUT", "-t", "nat", "-p", "tcp", "-d", place, "-j", "REDIRECT", "--to-ports", str(to)]
+        got = net.run(tool, "-A", *rule)
         if got.returncode:
             pytest.skip(f"no redirection is to be had: {got.stderr}")
         try:
-            with net.connect(LITERAL, port) as c, origin.accept() as o:
+            with net.connect(mine, port) as c, origin.accept() as o:
                 o.send(b"first\r\n")
                 assert c.read_until(b"\r\n") == b"first\r\n"
-            s.wait_record(event="tunnel.end", host=LITERAL, port=port)
-            for address, meant in ((LITERAL, port + 1), (OTHER, port), ("127.0.0.1", to)):
+            s.wait_record(event="tunnel.end", host=mine, port=port, upstream=f"{bracketed(mine)}:{port}")
+            for address, meant in ((mine, port + 1), (other, port), (own, to)):
                 since = s.mark()
                 with net.connect(address, meant) as c:
                     c.send(b"SSH-2.0-x\r\n")
                     assert c.read_all() == b""
-                denied(s, since, "no_rule", host=address, port=meant)
+                r = denied(s, since, "no_rule", host=address, port=meant)
+                assert f"no rule allows a connection to {bracketed(address)}:{meant}" in r["error_detail"]
         finally:
-            assert net.run("iptables", "-D", *rule).returncode == 0
+            assert net.run(tool, "-D", *rule).returncode == 0
 
 
 def test_a_server_that_speaks_first(net, stile):
