@@ -637,7 +637,7 @@ bool stream_error_is_tls(const struct stream *s)
 
 bool stream_was_cut(const struct stream *s)
 {
-	return s->error_is_tls && s->tls_up && s->socket_eof && !s->tls_flooded;
+	return s->error_is_tls && s->tls_up && s->socket_eof && !s->tls_refused;
 }
 
 SSL *stream_ssl(const struct stream *s)

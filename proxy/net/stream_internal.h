@@ -48,11 +48,11 @@ struct stream {
 	bool error_is_tls;
 	bool handshaking;
 	bool tls_up;
-	bool tls_flooded;  /* more of TLS's own messages than are taken */
-	bool tls_more;	   /* OpenSSL may hold bytes that it has not been asked for */
-	bool socket_empty; /* the last read was short: no second one to hear EAGAIN */
-	bool socket_eof;   /* or reset */
-	bool took_less;	   /* the kernel, of the last write of records: not tried again at once */
+	uint8_t tls_refused; /* why we end it, see stream_tls.c; 0: we do not */
+	bool tls_more;	     /* OpenSSL may hold bytes that it has not been asked for */
+	bool socket_empty;   /* the last read was short: no second one to hear EAGAIN */
+	bool socket_eof;     /* or reset */
+	bool took_less;	     /* the kernel, of the last write of records: not tried again at once */
 	bool corked;
 	bool kept; /* something was left over by a write: STREAM_DRAINED is owed */
 	bool shut_wanted, shut_done;

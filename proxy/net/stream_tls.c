@@ -22,11 +22,15 @@
 static BIO_METHOD *bio_method, *nested_method;
 static pthread_once_t bio_once = PTHREAD_ONCE_INIT;
 
-/* What OpenSSL's queue says of a flood, whoever asks it for the words. */
-#define FLOODED 1
+/* Why we end what OpenSSL would go on with. Its queue has the words then, for whoever asks. */
+enum refusal {
+	FLOODED = 1,
+	RENEGOTIATED,
+};
 static int error_lib;
 static ERR_STRING_DATA error_words[] = {
 	{ERR_PACK(0, 0, FLOODED), "too many TLS messages that are no data"},
+	{ERR_PACK(0, 0, RENEGOTIATED), "a new handshake within the old one"},
 	{0, NULL},
 };
 
@@ -187,10 +191,16 @@ static void on_step(const SSL *ssl, int where, int what)
 	struct stream *s = BIO_get_data(SSL_get_rbio(ssl));
 	bool is_message = (where & SSL_CB_EXIT) && what == 1;
 
-	if ((!is_message && where != SSL_CB_READ_ALERT) || take_message(s))
+	if (where == SSL_CB_HANDSHAKE_START && SSL_is_server(ssl) &&
+	    SSL_get_state(ssl) == TLS_ST_OK)
+		/* TLS 1.2. It would be turned down, but read first: a length is enough for OpenSSL
+		 * to have 128 KiB ready. */
+		s->tls_refused = RENEGOTIATED;
+	else if ((is_message || where == SSL_CB_READ_ALERT) && !take_message(s))
+		s->tls_refused = FLOODED;
+	else
 		return;
 	/* Not a record more is looked at, of those that OpenSSL has got already either. */
-	s->tls_flooded = true;
 	SSL_set_shutdown(ssl == s->outer ? s->outer : s->ssl, SSL_RECEIVED_SHUTDOWN);
 }
 
@@ -232,10 +242,10 @@ int stream_start_tls(struct stream *s, SSL *ssl, struct err *e)
 static unsigned tls_failed(struct stream *s, const char *what)
 {
 	s->error_is_tls = true;
-	if (s->tls_flooded) {
-		what = error_words[0].string;
+	if (s->tls_refused) {
+		what = error_words[s->tls_refused - 1].string;
 		ERR_clear_error();
-		ERR_raise(error_lib, FLOODED);
+		ERR_raise(error_lib, s->tls_refused);
 	}
 	if (!s->failed)
 		stream_fail_text(s, what);
@@ -318,7 +328,7 @@ unsigned stream_tls_read(struct stream *s)
 		case SSL_ERROR_WANT_READ:
 		case SSL_ERROR_WANT_WRITE: s->tls_more = false; break;
 		case SSL_ERROR_ZERO_RETURN:
-			if (s->tls_flooded)
+			if (s->tls_refused)
 				break;
 			s->eof = true;
 			events |= STREAM_EOF;
@@ -332,7 +342,7 @@ unsigned stream_tls_read(struct stream *s)
 		}
 		break;
 	}
-	if (s->tls_flooded && !s->failed)
+	if (s->tls_refused && !s->failed)
 		events |= tls_failed(s, NULL);
 	else if (s->failed)
 		events |= STREAM_ERROR;

@@ -33,10 +33,10 @@ BOTH = {
     "padding between": (13, mixed(DATA, b"", 2000)),
     "new keys in pieces": (13, lambda t: in_pieces(message(KEY_UPDATE, b"\0"))(t) + (t.keys.update() or b"")),
 }
-OF_A_CLIENT = {
-    **BOTH,
-    "renegotiation": (12, lambda t: t.record(HANDSHAKE, HELLO)),
-    "renegotiation in pieces": (12, in_pieces(HELLO)),
+NEW_HANDSHAKE = {
+    "whole": (12, lambda t: t.record(HANDSHAKE, HELLO)),
+    "in pieces": (12, in_pieces(HELLO)),
+    "its length": (12, lambda t: t.record(HANDSHAKE, bytes([CLIENT_HELLO]) + (131000).to_bytes(3, "big"))),
 }
 OF_AN_ORIGIN = {
     **BOTH,
@@ -123,12 +123,22 @@ def ended(s, since, **want) -> dict:
     return record
 
 
-@cases(OF_A_CLIENT)
+@cases(BOTH)
 def test_a_flood_of_a_client_ends(flooded, origin, version, make):
     since = flooded.mark()
     t = client_of(flooded, origin.tls, version)
     flood(t, b"".join(make(t) for _ in range(FLOOD)))
     assert TOO_MANY in ended(flooded, since, event="tunnel.deny", reason="client_tls_failed")["error_detail"]
+
+
+@cases(NEW_HANDSHAKE)
+def test_a_new_handshake_of_a_client_ends(flooded, origin, version, make):
+    """Before OpenSSL gets ready for the whole of it."""
+    since = flooded.mark()
+    t = client_of(flooded, origin.tls, version)
+    flood(t, make(t))
+    record = ended(flooded, since, event="tunnel.deny", reason="client_tls_failed")
+    assert "a new handshake within the old one" in record["error_detail"]
 
 
 @cases(OF_AN_ORIGIN)
