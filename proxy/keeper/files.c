@@ -6,11 +6,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "certs/roots.h"
+#include "logging/limits.h"
 #include "logging/str.h"
 #include "proxy/keeper/wire.h"
 
@@ -66,9 +67,18 @@ static bool is_same_file(const struct stat *st, const char *path)
 	return stat(path, &other) == 0 && other.st_dev == st->st_dev && other.st_ino == st->st_ino;
 }
 
-static bool is_source(const struct config *c, const struct stat *st)
+static bool is_of_ca(const struct config *c, const struct stat *st, const char *name)
 {
-	for (size_t i = 0; c && i < c->credentials_n; i++) {
+	char path[LIMIT_KEEPER_PATH];
+
+	return c->ca_dir &&
+	       snprintf(path, sizeof(path), "%s/%s", c->ca_dir, name) < (int)sizeof(path) &&
+	       is_same_file(st, path);
+}
+
+static bool is_credential(const struct config *c, const struct stat *st)
+{
+	for (size_t i = 0; i < c->credentials_n; i++) {
 		const char *path;
 
 		for (size_t n = 0; (path = config_credential_file(&c->credentials[i], n)); n++)
@@ -76,6 +86,34 @@ static bool is_source(const struct config *c, const struct stat *st)
 				return true;
 	}
 	return false;
+}
+
+static bool is_source(const struct config *c, const struct stat *st)
+{
+	return c && (is_credential(c, st) || is_of_ca(c, st, "ca.key"));
+}
+
+const char *files_spoilt_by_log(const struct config *c, const struct stat *st)
+{
+	if (c->file && is_same_file(st, c->file))
+		return "this configuration";
+	if (is_of_ca(c, st, "ca.key") || is_of_ca(c, st, "ca.pem"))
+		return "a file of the CA";
+	for (size_t i = 0; i < c->trust_n; i++)
+		if (is_same_file(st, c->trust[i]))
+			return "a file of `trust`";
+	for (size_t i = 0; i < c->credentials_n; i++) {
+		const struct config_placeholder *p = c->credentials[i].placeholder;
+
+		if (p && p->file && is_same_file(st, p->file))
+			return "the file of a placeholder";
+	}
+	return is_credential(c, st) ? "the file of a credential" : NULL;
+}
+
+static bool may_be_open(const struct config *c, const struct stat *st, uint32_t how)
+{
+	return !c || (!is_source(c, st) && (how != WIRE_TO_APPEND || !files_spoilt_by_log(c, st)));
 }
 
 static bool is_placeholder(const struct config *c, const char *path)
@@ -115,8 +153,8 @@ int files_open(const struct files_scope *s, const char *path, uint32_t how)
 	}
 	fd = open(path, flags | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
 		  how == WIRE_TO_CHANGE ? 0644 : 0640);
-	if (fd >= 0 &&
-	    (fstat(fd, &st) != 0 || is_source(s->config, &st) || is_source(s->next, &st))) {
+	if (fd >= 0 && (fstat(fd, &st) != 0 || !may_be_open(s->config, &st, how) ||
+			!may_be_open(s->next, &st, how))) {
 		close(fd);
 		errno = EACCES;
 		return -1;

@@ -9,11 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "logging/log.h"
 #include "logging/writer.h"
+#include "proxy/keeper/files.h"
 #include "proxy/net/datagrams.h"
 #include "proxy/net/name_map.h"
 #include "proxy/session/shared.h"
@@ -436,6 +438,24 @@ static int open_shared(struct engine *g, const struct engine_options *o, struct 
 	return shared_new(g->snapshot, g->sandboxes, &g->shared, e);
 }
 
+/* An admin may well name one file twice: each line would be added to it. */
+static int check_log(const char *to, const struct config *c, struct err *e)
+{
+	struct stat st;
+	const char *what;
+
+	if (strcmp(to, "stdout") == 0 || str_starts(str_from_c(to), STR("syslog:")) ||
+	    stat(to, &st) != 0)
+		return 0;
+	what = files_spoilt_by_log(c, &st);
+	if (!what)
+		return 0;
+	return err_set(e,
+		       "the log %s is %s under another name, and each line would be added to it "
+		       "(name another file)",
+		       to, what);
+}
+
 int engine_new(const struct engine_options *o, struct engine **ret, struct err *e)
 {
 	struct engine *g = calloc(1, sizeof(*g));
@@ -459,6 +479,7 @@ int engine_new(const struct engine_options *o, struct engine **ret, struct err *
 	    (o->tell && placeholders_write(g->snapshot->placeholders, o->config, e) < 0) ||
 	    signer_new_remote(g->ca, LIMIT_LEAF_CACHE, &g->signer, e) < 0 ||
 	    keeper_give_key(g->keeper, g->signer, e) < 0 ||
+	    check_log(log_to_of(g, o->config), o->config, e) < 0 ||
 	    log_writer_open(log_to_of(g, o->config), log_wait_of(o->config), &g->writer, e) < 0 ||
 	    log_port_new(g->writer, &g->log, e) < 0 || open_entrances(g, o, e) < 0 ||
 	    open_shared(g, o, e) < 0 || make_workers(g, e) < 0) {

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import stat
 import subprocess
 import termios
@@ -140,6 +141,23 @@ def test_check_opens_what_is_trusted(cli):
     assert re.search(r"^stile: other\.yaml:4:19: upstream\.trust: .*gone\.pem: .*No such file", r.stderr, re.M), r.stderr
     r = cli("check", config(cli, text.replace("system, ./gone.pem,\n          empty.pem", "sytem")), code=2)
     assert "did you mean `system`?" in r.stderr
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+@pytest.mark.parametrize("target, what", [("secret", "the file of a credential"), ("other.yaml", "this configuration"),
+                                          ("ca/ca.key", "a file of the CA"), ("ca/ca.pem", "a file of the CA"),
+                                          ("roots.pem", "a file of `trust`")])
+def test_the_log_is_no_other_file_under_another_name(cli, target, what, link):
+    text = (RULES.replace("CADIR", "ca").split("\n", 1)[1] + "listen: [{proxy: '127.0.0.1:0'}]\nlog: {to: log}\n"
+            "upstream: {trust: [roots.pem]}\n")
+    path = config(cli, "version: 1\n" + text)
+    cli("ca", "rotate", "-c", path, code=0)
+    shutil.copy(cli.folder / "ca/ca.pem", cli.folder / "roots.pem")
+    before = (cli.folder / target).read_bytes()
+    link(cli.folder / target, cli.folder / "log")
+    r = cli("serve", "-c", path, code=1)
+    assert f"the log log is {what} under another name" in r.stderr, r.stderr
+    assert (cli.folder / target).read_bytes() == before
 
 
 def test_nobody_is_asked_for_a_passphrase(cli):
