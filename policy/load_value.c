@@ -228,6 +228,12 @@ int load_section(struct loader *l, const struct yaml_node *node, const char *wha
 
 int load_name(struct loader *l, const struct yaml_node *node, const char *what, struct str s)
 {
+	/* A file in the sandbox may be named so. */
+	if (str_eq(s, STR(".")) || str_eq(s, STR(".."))) {
+		fault_add(l->f, node->line, node->col, "%s `%.*s`: that is the name of a folder",
+			  what, SHOW(s));
+		return -1;
+	}
 	if (s.n <= NAME_MAX_BYTES &&
 	    all_of(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 		      "0123456789._-"))

@@ -834,6 +834,9 @@ static void test_sections(void **state)
 		 {"3:13: warning: with `wait: none` a request may leave before its record"}},
 		{TOP "user: 0\n", {"3:7: `user` must be a text, and `0` is a number"}},
 		{TOP "user: 'a b'\n", {"3:7: the user `a b`: a name has letters"}},
+		{TOP "user: ..\n", {"3:7: the user `..`: that is the name of a folder"}},
+		{TOP "user: '.'\n", {"3:7: the user `.`: that is the name of a folder"}},
+		{TOP "user: ...\n", {NULL}},
 		{TOP "deny: explian\n",
 		 {"3:7: `deny`: unknown `explian` (did you mean `explain`?)"}},
 		{TOP
