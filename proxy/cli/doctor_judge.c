@@ -15,11 +15,23 @@ static const char *const by_stile[] = {"proxy-status: stile", "by stile", "remot
 static const char *const by_status[] = {" 403", "(403", "/403", "E403", NULL};
 static const char *const no_trust[] = {"certificate", "x509",	   "PKIX", "UnknownIssuer",
 				       "CERT_",	      "SSL_ERROR", NULL};
-static const char *const no_way[] = {
-	"resolve",	     "ENOTFOUND",	  "EAI_AGAIN",	       "no such host",
-	"UnknownHost",	     "Name or service",	  "UnresolvedAddress", "name resolution",
-	"Could not connect", "Failed to connect", "unreachable",       "ENETUNREACH",
-	"refused",	     "dns error",	  "ConnectException",  NULL};
+static const char *const no_way[] = {"not resolve",
+				     "unable to resolve",
+				     "ENOTFOUND",
+				     "EAI_AGAIN",
+				     "no such host",
+				     "UnknownHost",
+				     "Name or service",
+				     "UnresolvedAddress",
+				     "name resolution",
+				     "Could not connect",
+				     "Failed to connect",
+				     "unreachable",
+				     "ENETUNREACH",
+				     "refused",
+				     "dns error",
+				     "ConnectException",
+				     NULL};
 
 static bool has(const struct strbuf *b, const char *what)
 {

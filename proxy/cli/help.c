@@ -52,8 +52,8 @@ const struct cli_command cli_commands[] = {
 	 "  --policy NAME      which policy, when there are several\n"
 	 "Prints the decision, the rule and where it stands, and what would be injected; for a "
 	 "denial the\n"
-	 "nearest rule and what differs. `explain CONNECT HOST:PORT` shows what a tunnel may "
-	 "carry.\n"
+	 "nearest rule, what differs, and a rule that would do. `explain CONNECT HOST:PORT` shows "
+	 "what\na tunnel may carry. "
 	 "Nothing is looked up or sent. Exit 0 when allowed, 1 when denied.\n"},
 	{"test", cmd_test, "test [-c FILE]", "run the policies' own tests",
 	 "  -c FILE            the configuration\n"

@@ -128,6 +128,7 @@ BY_STILE = "echo 'proxy-status: stile; error=http_request_denied; details=\"no_r
     ("echo 'Network is unreachable'; exit 7", "no way", "no way"),
     ("exit 3", "failed", "failed"),
     ("echo 'unknown option'; exit 2", "failed", "failed"),
+    ("echo '  File \"resolver.py\", line 73, in resolve'; exit 2", "failed", "failed"),
 ])
 def test_verdicts(fake, script, allowed, denied):
     row, text = fake(script, status=0 if (allowed, denied) == ("ok", "ok") else 1)
