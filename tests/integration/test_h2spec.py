@@ -32,7 +32,7 @@ require (
 TOOLS = REPO / "build" / "tools"
 pytestmark = pytest.mark.xdist_group("h2spec")
 
-# What stile does otherwise than h2spec wants, by the reasons that tests/README.md gives.
+# What stile does otherwise than h2spec wants, as proxy/http/choices.md has it.
 ANSWERED = "a malformed request is answered with 400, which ends its stream"
 DEPRECATED = "priorities are read past"
 ALLOWED = {

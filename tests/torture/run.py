@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""System calls that fail, one at a time, under a running `stile serve` (tests/README.md, "Torture").
+"""System calls that fail, one at a time, under a running `stile serve` (tests/torture/README.md).
 
     run.py [--full] [--part I/N] [--only FUNCTION] [--phase command|start|traffic|stop] [--case TEXT]
            [--seed N] [--seconds N]

@@ -1,4 +1,4 @@
-# Failing system calls and failing allocations (tests/README.md, "Torture").
+# Failing system calls and failing allocations (tests/torture/README.md).
 #   make torture               a sample of the system calls and allocations of stile, each made to fail
 #   make torture FULL=1        every call; SECONDS=60 stops after that long
 #   make torture FULL=1 SHARDS=8   the same as so many runs side by side, since most of a run is waiting
@@ -29,7 +29,7 @@ torture-asan:
 
 # Unit tests again for each allocation of what they test, which then fails. PER_TEST bounds the runs
 # of a test (0: all), UNIT picks some ("net/dial_test policy/url_test"), JOBS_TORTURE are side by side.
-# Without the tests whose threads, processes or network are their own (tests/README.md).
+# Without the tests whose threads, processes or network are their own (README.md here).
 PER_TEST ?= 0
 UNIT     ?=
 JOBS_TORTURE ?= 2
