@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "logging/limits.h"
+#include "policy/lookalike.h"
 #include "policy/pattern_parts.h"
 #include "policy/reading.h"
 #include "policy/url.h"
@@ -200,6 +201,30 @@ static int list_cut(struct segment_list *l, size_t n, char wild, bool broad, str
 	return 0;
 }
 
+static bool is_continuation(char c)
+{
+	return ((uint8_t)c & 0xc0) == 0x80;
+}
+
+/* A wildcard beside a part of a character takes the rest of it, and who folds the case or the
+ * accents of that character has nothing left for the part. */
+static bool cuts_character(struct str s)
+{
+	for (size_t i = 0; i < s.n; i++) {
+		size_t size = 1;
+
+		if (s.p[i] != WILD)
+			continue;
+		if (i + 1 < s.n && is_continuation(s.p[i + 1]))
+			return true;
+		while (size < 4 && size < i && is_continuation(s.p[i - size]))
+			size++;
+		if (size <= i && lookalike_utf8_size((uint8_t)s.p[i - size]) > size)
+			return true;
+	}
+	return false;
+}
+
 /* The two broad readings of the canonical text. */
 static int compile_broad(struct pattern *p, struct err *e)
 {
@@ -218,6 +243,9 @@ static int compile_broad(struct pattern *p, struct err *e)
 	for (int round = 0; path_has_escape(folded, n); round++)
 		if (round == LIMIT_PATH_DECODES || !path_decode_once(folded, &n))
 			return err_set(e, "the path is percent-encoded in too many layers");
+	if (cuts_character(str_from(folded, n)))
+		return err_set(e, "a * beside a part of a character (write the whole of it, or "
+				  "percent-encode all of its bytes)");
 	path_replace(folded, n, LIKE_SLASH, KEPT_SLASH);
 	path_replace(folded, n, WITHIN_SLASH, KEPT_SLASH);
 	if (reading_needs_fold(str_from(folded, n))) {

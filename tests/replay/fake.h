@@ -147,13 +147,14 @@ extern struct fake_log {
 	size_t n, written;
 	size_t requests; /* starts and denials; of the last run, once it has ended */
 	size_t streams;	 /* the same, of HTTP/2 alone */
-	bool troubled;	 /* it was held, full or failing */
+	bool troubled;
 } fake_log;
 /* Whether a port may write in the thread's place. */
 extern bool fake_log_is_lent;
 struct log_writer *fake_log_begin(void);
 void fake_log_set(enum fake_log_mode mode);
 void fake_log_full(bool full); /* the queue has no room */
+bool fake_log_took_all(void);  /* and was never held, full or failing */
 bool fake_log_write(void);     /* what the thread would do; true: something was written */
 /* Written starts without an end. path: only those of that path, and tunnels, inside which anything
  * goes (STR_NONE: any). */

@@ -56,6 +56,11 @@ void fake_log_full(bool full)
 	tell_all();
 }
 
+bool fake_log_took_all(void)
+{
+	return !fake_log.troubled && writer.untaken == 0;
+}
+
 /* ---- lines ---- */
 
 void fake_line_value(const struct fake_line *l, const char *key, char *ret, size_t size)

@@ -48,6 +48,10 @@ static void test_compile(void **state)
 		{"/*..", NULL},
 		{"/a;v=*", NULL},
 		{"/100%25", NULL},
+		{"/caf%C3%A9*", NULL},
+		{"/*%C3%A9*%E2%82%AC*x", NULL},
+		{"/%C3/*", NULL},
+		{"/**/%E9", NULL},
 	};
 
 	(void)state;
@@ -71,7 +75,8 @@ static void test_faults(void **state)
 		"/%2e%2e/a",  "/..;x/**", "/a/**/..", "/**/../a", "/a\\b",
 		"/a%5Cb",     "/%zz",	  "/%",	      "/a%4",	  "/a b",
 		"/a\tb",      "/%00",	  "/%0a",     "/%c0%ae",  "/%25252525252541",
-		"http://h/a", " /a",
+		"http://h/a", " /a",	  "/%C3*%A4", "/%C3*",	  "/*%A4",
+		"/caf%E9*x",  "/%E2%82*",
 	};
 	struct str nul = STR("/a\0b");
 	char *huge = malloc(LIMIT_TARGET_BYTES + 2);
