@@ -22,6 +22,8 @@
 #include "proxy/net/pass_fd.h"
 #include "proxy/net/poll_again.h"
 
+#define QUESTION_BIT 0x80000000u
+
 struct keeper *client_new(size_t workers, struct err *e)
 {
 	struct keeper *k = calloc(1, sizeof(*k));
@@ -142,6 +144,8 @@ static int on_credential(struct keeper *k, const struct wire_msg *m)
 	return 0;
 }
 
+/* One to a question that was given up is not taken for that to the next: each would be late by one
+ * from then on, and no reload would ever succeed again. */
 static int on_answer(struct keeper *k, struct wire_msg *m)
 {
 	char *copy = malloc(m->head.n + 1);
@@ -151,6 +155,11 @@ static int on_answer(struct keeper *k, struct wire_msg *m)
 	memcpy(copy, m->body, m->head.n);
 	copy[m->head.n] = '\0';
 	pthread_mutex_lock(&k->lock);
+	if (m->head.id != k->asked) {
+		pthread_mutex_unlock(&k->lock);
+		free(copy);
+		return 0;
+	}
 	drop_answer(&k->answer);
 	k->answer = (struct client_answer){.body = copy,
 					   .n = m->head.n,
@@ -285,6 +294,25 @@ static int say(struct keeper *k, enum wire_kind kind, uint32_t id, struct str bo
 	return err_sys(e, errno, "the keeper cannot be reached");
 }
 
+/* One question at a time; the answer is of the kind wanted. */
+static int question(struct keeper *k, enum wire_kind kind, uint32_t id, struct str body,
+		    enum wire_kind wanted, struct client_answer *ret, struct err *e)
+{
+	pthread_mutex_lock(&k->lock);
+	drop_answer(&k->answer);
+	k->asked = id;
+	pthread_mutex_unlock(&k->lock);
+	if (say(k, kind, id, body, e) < 0)
+		return -1;
+	return await(k, wanted, LIMIT_MS_KEEPER_ANSWER, ret, e);
+}
+
+/* Of what is no store's: never the number of one. */
+static uint32_t next_question(struct keeper *k)
+{
+	return ++k->last_question | QUESTION_BIT;
+}
+
 /* Its first message, once. */
 static int await_ready(struct keeper *k, struct err *e)
 {
@@ -314,8 +342,8 @@ int client_placeholder(void *arg, const struct config_credential *c, struct strb
 	struct keeper *k = arg;
 	struct client_answer a;
 
-	if (await_ready(k, e) < 0 || say(k, WIRE_PLACEHOLDER, 0, str_from_c(c->name), e) < 0 ||
-	    await(k, WIRE_PLACEHOLDER, LIMIT_MS_KEEPER_ANSWER, &a, e) < 0)
+	if (await_ready(k, e) < 0 || question(k, WIRE_PLACEHOLDER, next_question(k),
+					      str_from_c(c->name), WIRE_PLACEHOLDER, &a, e) < 0)
 		return -1;
 	strbuf_add(out, str_from(a.body, a.n));
 	drop_answer(&a);
@@ -375,8 +403,7 @@ int keeper_store(struct keeper *k, struct config *c, struct credential_store **r
 	pthread_mutex_lock(&k->lock);
 	feed(k, f.id, s);
 	pthread_mutex_unlock(&k->lock);
-	if (say(k, WIRE_STORE, f.id, STR_NONE, e) < 0 ||
-	    await(k, WIRE_STORE, LIMIT_MS_KEEPER_ANSWER, &a, e) < 0) {
+	if (question(k, WIRE_STORE, f.id, STR_NONE, WIRE_STORE, &a, e) < 0) {
 		credential_store_unref(s);
 		return -1;
 	}
@@ -418,8 +445,7 @@ int keeper_reload(struct keeper *k, struct keeper_reading *ret, struct err *e)
 	struct client_answer a;
 	int rc = -1;
 
-	if (say(k, WIRE_RELOAD, 0, STR_NONE, e) < 0 ||
-	    await(k, WIRE_RELOADED, LIMIT_MS_KEEPER_ANSWER, &a, e) < 0)
+	if (question(k, WIRE_RELOAD, next_question(k), STR_NONE, WIRE_RELOADED, &a, e) < 0)
 		return -1;
 	if (a.n != sizeof(said)) {
 		err_set(e, "the keeper's answer cannot be read");

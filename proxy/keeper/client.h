@@ -46,8 +46,9 @@ struct keeper {
 	pthread_cond_t answered;
 	pthread_mutex_t files_lock;
 	uint32_t files_id;
-	uint32_t last_store;
+	uint32_t last_store, last_question;
 	/* under the lock */
+	uint32_t asked; /* the id of the question at hand: what answers another one came too late */
 	struct fed fed[CLIENT_STORES];
 	struct client_answer answer;
 };

@@ -205,6 +205,22 @@ def test_the_trust_and_the_log_are_opened_at_a_reload(stile, origin, tmp_path):
     s.pairs = False
 
 
+def test_an_answer_that_comes_too_late(stile):
+    """It was taken for the answer to the next question, and each reload failed from then on."""
+    s = stile(rules=[allow("http://origin.test:*/ok/**")])
+    keeper = keeper_of(s.pid)
+    os.kill(keeper, signal.SIGSTOP)
+    try:
+        s.signal(signal.SIGHUP)
+        s.wait_stderr("the keeper does not answer", 60)
+    finally:
+        os.kill(keeper, signal.SIGCONT)
+    s.reload(rules=[allow("http://origin.test:*/no/**")])
+    check_refusal(s.get("/ok/a"), 403, "no_rule")
+    s.reload(rules=[allow("http://origin.test:*/ok/**")])
+    assert s.get("/ok/a").status == 200
+
+
 def test_the_keeper_is_killed(stile, tmp_path, canary):
     s = start(stile, tmp_path, canary, exit_code=None, pairs=False)
     keeper = keeper_of(s.pid)
