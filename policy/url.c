@@ -8,7 +8,9 @@
  * - raw `"` `<` `>` `[` `]` `^` `{` `|` `}` and the backtick are sent by many clients: they are
  *   percent-encoded in the path and left alone in the query;
  * - raw bytes from 0x80 up are percent-encoded in both;
- * - the query keeps every other byte, its escapes included, but a broken escape is refused;
+ * - the query keeps every other byte, its escapes included. A `%` that begins none is sent by many
+ *   (`?format=%t`) and becomes %25, which is what lenient readers take it for; `%u0041` is refused,
+ *   since some read it as an `A`;
  * - escaped control characters are refused in the path and kept in the query (form data has %0A).
  */
 #include "policy/url.h"
@@ -103,6 +105,17 @@ static int escape_value(struct str in, size_t at)
 	hi = hex_value(in.p[at + 1]);
 	lo = hex_value(in.p[at + 2]);
 	return hi < 0 || lo < 0 ? -1 : hi << 4 | lo;
+}
+
+/* `%u0041`, as old servers of Microsoft and CGI.pm read it. */
+static bool begins_u_escape(struct str in, size_t at)
+{
+	if (in.n - at < 6 || (in.p[at + 1] | 0x20) != 'u')
+		return false;
+	for (size_t i = at + 2; i < at + 6; i++)
+		if (hex_value(in.p[i]) < 0)
+			return false;
+	return true;
 }
 
 static void out_escape(struct target_out *o, uint8_t v)
@@ -242,8 +255,8 @@ static ptrdiff_t canon_path(struct str in, struct target_out *o, struct err *e)
 	return (ptrdiff_t)at;
 }
 
-/* The query is data between client and origin: it is kept byte for byte, where a byte may be sent.
- */
+/* The query is data between client and origin: it is kept byte for byte, where a byte may be sent
+ * and is no half escape, which a reader may drop, refuse or complete. */
 static int canon_query(struct str in, size_t at, struct target_out *o, struct err *e)
 {
 	size_t plain = bytes16_find(in.p, at, in.n, stops_plain_query) - at;
@@ -260,9 +273,12 @@ static int canon_query(struct str in, size_t at, struct target_out *o, struct er
 			return too_long(e);
 		switch ((enum byte_class)byte_class[c]) {
 		case PERCENT:
-			if (escape_value(in, at) < 0)
-				return ambiguous(e, "a broken percent-encoding", at);
-			o->p[o->n++] = (char)c;
+			if (escape_value(in, at) >= 0)
+				o->p[o->n++] = (char)c;
+			else if (begins_u_escape(in, at))
+				return ambiguous(e, "an escape that begins with %u", at);
+			else
+				out_escape(o, c);
 			break;
 		case HIGH: out_escape(o, c); break;
 		case BAD: return malformed_byte(e, in, at);

@@ -60,8 +60,8 @@ static void add_target(struct strbuf *b)
 		return;
 	strbuf_addc(b, '?');
 	for (size_t n = below(20) ? below(7) : below(300); n > 0; n--)
-		strbuf_adds(b, PICK("a=b", "&", "page", "=", "100", "%20", "%", "%g1", "?", "/../",
-				    "\\", "|", "\xc3\xa9", "+", "#",
+		strbuf_adds(b, PICK("a=b", "&", "page", "=", "100", "%20", "%", "%g1", "%u005f",
+				    "%u00", "?", "/../", "\\", "|", "\xc3\xa9", "+", "#",
 				    "long-enough-to-be-looked-at-in-one-step"));
 }
 

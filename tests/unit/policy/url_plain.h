@@ -243,6 +243,16 @@ static int escape_value(struct str in, size_t at)
 	return hi < 0 || lo < 0 ? -1 : hi << 4 | lo;
 }
 
+static bool begins_u_escape(struct str in, size_t at)
+{
+	if (in.n - at < 6 || (in.p[at + 1] != 'u' && in.p[at + 1] != 'U'))
+		return false;
+	for (size_t i = 2; i < 6; i++)
+		if (hex_value(in.p[at + i]) < 0)
+			return false;
+	return true;
+}
+
 static void out_escape(struct target_out *o, uint8_t v)
 {
 	static const char digits[] = "0123456789ABCDEF";
@@ -358,9 +368,12 @@ static int canon_query(struct str in, size_t at, struct target_out *o, struct er
 			return too_long(e);
 		switch ((enum byte_class)byte_class[c]) {
 		case PERCENT:
-			if (escape_value(in, at) < 0)
-				return ambiguous(e, "a broken percent-encoding", at);
-			o->p[o->n++] = (char)c;
+			if (escape_value(in, at) >= 0)
+				o->p[o->n++] = (char)c;
+			else if (begins_u_escape(in, at))
+				return ambiguous(e, "an escape that begins with %u", at);
+			else
+				out_escape(o, c);
 			break;
 		case HIGH: out_escape(o, c); break;
 		case BAD: return malformed_byte(e, in, at);
