@@ -85,6 +85,8 @@ DEMO_KEY=$key "$stile" run -c stile.yaml --workspace work --show "$here/demo_ins
 	--env FILE_OUTSIDE="$dir/secrets/token" --env AUDIT_LOG="$dir/audit/audit.jsonl" \
 	-- bash "$here/demo_inside.sh"
 status=$?
+# Its own way to say so, with the reason above: 23 rows of "nothing" would say less.
+[ "$status" != 125 ] || die 'no sandbox can be made here, so there is nothing to show (in a container the engine has to allow it user namespaces)'
 
 title 'What the origin received'
 cat record/*.bin 2>/dev/null | tr -d '\r' >received
