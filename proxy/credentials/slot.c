@@ -309,9 +309,10 @@ bool slot_holds(struct slot *s)
 	return holds;
 }
 
-void slot_await(struct slot *s, uint64_t ms)
+bool slot_await(struct slot *s, uint64_t ms)
 {
 	struct timespec until;
+	bool tried;
 
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += (time_t)(ms / 1000);
@@ -323,7 +324,9 @@ void slot_await(struct slot *s, uint64_t ms)
 	pthread_mutex_lock(&s->lock);
 	while (!s->tried && pthread_cond_timedwait(&s->tried_cond, &s->lock, &until) == 0)
 		;
+	tried = s->tried;
 	pthread_mutex_unlock(&s->lock);
+	return tried;
 }
 
 /* ---- for who asks how it is ---- */

@@ -27,7 +27,7 @@ int slot_get(struct slot *s, struct secret **ret, struct err *e) ATTR_NODISCARD;
 /* Of a credential `as: mtls`: the certificate that the value is. */
 int slot_get_cert(struct slot *s, struct client_cert **ret, struct err *e) ATTR_NODISCARD;
 /* Waits until something was put at all, at most ms. */
-void slot_await(struct slot *s, uint64_t ms);
+bool slot_await(struct slot *s, uint64_t ms);
 /* What a slot holds, for who passes it on to another process. */
 struct slot_state {
 	struct secret *value;	/* counted; NULL: there is none */

@@ -17,6 +17,8 @@
 #include "proxy/credentials/secret.h"
 #include "proxy/credentials/source.h"
 
+#define AWAIT_LOOK_MS 100 /* between two looks at what ends the wait */
+
 struct entry {
 	/* borrowed from the config */
 	const struct config_credential *c;
@@ -307,19 +309,25 @@ void credential_store_unref(struct credential_store *s)
 	free(s);
 }
 
-void credential_store_await(struct credential_store *s)
+static int64_t now_ms(void)
 {
 	struct timespec t;
-	int64_t until, now;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
-	until = (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000 + LIMIT_MS_SOURCES_FIRST;
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+void credential_store_await(struct credential_store *s, bool (*is_over)(void))
+{
+	int64_t until = now_ms() + LIMIT_MS_SOURCES_FIRST, left;
+
 	for (size_t i = 0; i < s->n; i++) {
 		if (!s->entries[i].slot || (!s->feed.nudge && !s->entries[i].kept))
 			continue;
-		clock_gettime(CLOCK_MONOTONIC, &t);
-		now = (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-		slot_await(s->entries[i].slot, until > now ? (uint64_t)(until - now) : 0);
+		while ((left = until - now_ms()) > 0 && !is_over() &&
+		       !slot_await(s->entries[i].slot,
+				   (uint64_t)(left < AWAIT_LOOK_MS ? left : AWAIT_LOOK_MS)))
+			;
 	}
 }
 

@@ -75,8 +75,9 @@ bool policy_is_in_force(const struct config *c, const struct policy *p, const ch
 void credentials_wanted(const struct config *c, const char *policy, bool *ret);
 
 /* Waits until each source has given its first answer, good or bad, but not longer than
- * LIMIT_MS_SOURCES_FIRST for all. The broker runs. */
-void credential_store_await(struct credential_store *s);
+ * LIMIT_MS_SOURCES_FIRST for all, nor once is_over, which is asked every now and then, says so. The
+ * broker runs. */
+void credential_store_await(struct credential_store *s, bool (*is_over)(void));
 struct credential_store *credential_store_ref(struct credential_store *s);
 void credential_store_unref(struct credential_store *s);
 /* Reads again what has changed (device, inode, size, mtime of the file). Main thread, every

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -509,11 +510,21 @@ static bool wait_for_log(struct engine *g, uint64_t ticket)
 	return true;
 }
 
+/* Whoever is told to stop stops: a source that does not answer is not waited for. The signals are
+ * blocked, and taken where they are looked for. */
+static bool is_told_to_stop(void)
+{
+	sigset_t set;
+
+	return sigpending(&set) == 0 &&
+	       (sigismember(&set, SIGTERM) == 1 || sigismember(&set, SIGINT) == 1);
+}
+
 int engine_start(struct engine *g, struct err *e)
 {
 	if (log_writer_start(g->writer, e) < 0 || keeper_attend(g->keeper, e) < 0)
 		return -1;
-	credential_store_await(g->snapshot->credentials);
+	credential_store_await(g->snapshot->credentials, is_told_to_stop);
 	(void)write_event(g, RECORD_PROXY_START, NULL, keeper_weakness(g->keeper));
 	(void)wait_for_log(g, write_event(g, RECORD_POLICY_LOAD, NULL, NULL));
 	for (size_t n = 0; n < g->workers_n; n++)
@@ -629,7 +640,7 @@ void engine_enforce_tokens(struct engine *g)
  * gets no leaf from here on. */
 static int commit(struct engine *g, const struct snapshot *fresh, struct err *e)
 {
-	credential_store_await(fresh->credentials);
+	credential_store_await(fresh->credentials, is_told_to_stop);
 	return keeper_commit(g->keeper, e);
 }
 

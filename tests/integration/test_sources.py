@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import secrets
 import threading
 import time
@@ -211,6 +212,18 @@ print(json.dumps({"token": "x", "expires_at": time.time() + 2}))
     pid = int((tmp_path / "pid").read_text())
     s.stop()
     wait_for(lambda: not running(pid), why="the helper outlives stile")
+
+
+def test_who_is_told_to_stop_waits_for_no_source(stile, tmp_path):
+    """A reload waits for what a new source says. Here it ends before that has taken too long."""
+    s = stile(rules=[allow("https://origin.test:*/echo/**")])
+    command = helper(tmp_path, 'open(here + "/runs", "w")\ntime.sleep(300)\n')
+    s.write(rules=[allow("https://origin.test:*/echo/**", credential="tok")],
+            credentials={"tok": {"from": {"exec": command, "timeout": "8s"}, "as": "bearer"}})
+    s.signal(signal.SIGHUP)
+    wait_for((tmp_path / "runs").exists)
+    s.stop()
+    assert "took too long" not in s.stderr
 
 
 # ---- renewal ----
