@@ -32,6 +32,11 @@ int cli_fail(const struct err *e)
 	return 1;
 }
 
+int cli_getopt(int argc, char **argv, const char *shorts, const struct option *longs, int *ret_at)
+{
+	return getopt_long(argc, argv, shorts, longs, ret_at);
+}
+
 int cli_bad_flag(const char *cmd, int opt, char **argv)
 {
 	(void)opt;
