@@ -126,7 +126,11 @@ static int open_target(struct sink *s, struct err *e)
 	int fd = -1;
 
 	switch (s->kind) {
-	case SINK_STDOUT: return learn_fd(s, STDOUT_FILENO, e);
+	case SINK_STDOUT:
+		/* main.c put something in its place, to which nothing can be written. */
+		if ((fcntl(STDOUT_FILENO, F_GETFL) & O_ACCMODE) == O_RDONLY)
+			return err_set(e, "standard output is closed (write `log: {to: FILE}`)");
+		return learn_fd(s, STDOUT_FILENO, e);
 	case SINK_FILE:
 		if (open_file(s, &fd, e) < 0)
 			return -1;

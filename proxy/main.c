@@ -1,15 +1,18 @@
 /*
  * From argv to a subcommand. What each does is in cli/, one file a subcommand.
  */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <openssl/crypto.h>
 
 #include "certs/tls_mem.h"
 #include "proxy/cli/cli.h"
+#include "proxy/sandbox/run.h"
 
 static bool wants_help(int argc, char **argv)
 {
@@ -24,10 +27,28 @@ static int help_on(char *command)
 	return cmd_help(2, help);
 }
 
+/* Should one of the three be closed, a socket of ours could get its number: then records and
+ * messages would go to the keeper or a peer, and the socket to the command of `run`. What is
+ * written to a closed standard output must fail all the same: it may be the audit log. */
+static bool open_std_fds(bool discard)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+		int how = fd == STDOUT_FILENO && !discard ? O_RDONLY : O_RDWR;
+
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", how) != fd)
+			return false;
+	}
+	return true;
+}
+
 int main(int argc, char **argv)
 {
+	bool is_run = argc > 1 && strcmp(argv[1], "run") == 0;
 	char name[] = "help";
 	char *help[] = {name, NULL};
+
+	if (!open_std_fds(is_run))
+		return is_run ? SANDBOX_STATUS_NO_SANDBOX : EXIT_FAILURE;
 
 	/* A closed pipe or peer is an error code where it happens, not the end of the process. */
 	(void)signal(SIGPIPE, SIG_IGN);

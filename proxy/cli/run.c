@@ -323,17 +323,6 @@ static int make_id(char *out, size_t size)
 	return 0;
 }
 
-/* Should one of the three be closed, a socket of ours could get its number and go to the command.
- */
-static int open_std_fds(void)
-{
-	for (int fd = 0; fd <= STDERR_FILENO; fd++) {
-		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
-			return -1;
-	}
-	return 0;
-}
-
 /* A process of its own, made before this one gives up the right to open files: it waits, and copies
  * when it is told to. */
 struct exporter {
@@ -456,8 +445,6 @@ int cmd_run(int argc, char **argv)
 	struct sandbox_options so = {0};
 	int status;
 
-	if (open_std_fds() != 0)
-		return SANDBOX_STATUS_NO_SANDBOX;
 	if (read_options(argc, argv, &o, &status) != 0)
 		goto out;
 	status = EXIT_USAGE;

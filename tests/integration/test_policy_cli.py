@@ -8,6 +8,7 @@ import pty
 import re
 import select
 import shutil
+import socket
 import stat
 import subprocess
 import termios
@@ -141,6 +142,32 @@ def test_check_opens_what_is_trusted(cli):
     assert re.search(r"^stile: other\.yaml:4:19: upstream\.trust: .*gone\.pem: .*No such file", r.stderr, re.M), r.stderr
     r = cli("check", config(cli, text.replace("system, ./gone.pem,\n          empty.pem", "sytem")), code=2)
     assert "did you mean `system`?" in r.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("to", ["stdout", "log"])
+def test_closed_standard_descriptors(cli, closed, to):
+    """A socket got the number, and records that were for standard output went to the keeper by it."""
+    path = config(cli, "version: 1\npolicies: {default: {rules: [{allow: a.test}]}}\nca: {dir: ca}\n"
+                  f"listen: [{{proxy: 'unix:{cli.folder}/sock'}}]\nlog: {{to: {to}}}\n")
+    with subprocess.Popen(["sh", "-c", f'exec "$@" {closed}', "sh", BIN, "serve", "-c", path], cwd=cli.folder, env=clean_env(),
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as p:
+        if to == "log" or ">&-" not in closed.split():
+            wait_for((cli.folder / "sock").exists)
+            s = socket.socket(socket.AF_UNIX)
+            s.connect(str(cli.folder / "sock"))
+            s.sendall(b"GET http://b.test/ HTTP/1.1\r\nHost: b.test\r\nConnection: close\r\n\r\n")
+            assert b"no_rule" in b"".join(iter(lambda: s.recv(4096), b""))
+            s.close()
+            p.terminate()
+        out, err = p.communicate(timeout=TIMEOUT)
+        if to == "stdout" and ">&-" in closed.split():
+            assert p.returncode == 1
+            assert "2>&-" in closed or "standard output is closed (write `log: {to: FILE}`)" in err
+            return
+        text = out if to == "stdout" else (cli.folder / "log").read_text()
+        assert p.returncode == 0 and [json.loads(x)["event"] for x in text.splitlines()] == [
+            "proxy.start", "policy.load", "request.deny", "proxy.stop"]
 
 
 @pytest.mark.parametrize("link", [os.symlink, os.link])
