@@ -85,8 +85,8 @@ static enum what what_is(struct str name)
 static int refuse(struct check *c, enum reason why, const char *what, struct str value)
 {
 	*c->d = (struct policy_decision){.reason = why};
-	return err_reason(c->e, why, "%s %.*s", what, value.n > 200 ? 200 : (int)value.n,
-			  value.p ? value.p : "");
+	return err_reason(c->e, why, "%s%s%.*s", what, value.n > 0 ? " " : "",
+			  value.n > 200 ? 200 : (int)value.n, value.p ? value.p : "");
 }
 
 static int decide(struct check *c, const struct policy_request *as, const char *what,

@@ -180,6 +180,7 @@ static void test_rows(void **state)
 			fail_msg("%s | %s: wanted %s, got %s (%s)", rows[i].first, rows[i].fields,
 				 reason_word(rows[i].want), reason_word(got), e.text);
 		assert_int_equal(got == REASON_NONE, e.text[0] == '\0');
+		assert_false(str_ends(str_from_c(e.text), STR(" ")));
 	}
 }
 
