@@ -138,8 +138,9 @@ static int say_date(const char *what, const ASN1_TIME *t, struct err *e)
 	ERR_clear_error();
 	if (ASN1_TIME_to_tm(t, &tm) != 1)
 		return bad(e, "its certificate has dates that cannot be read");
-	return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE, "its certificate %s %04d-%02d-%02d",
-			  what, tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday);
+	return err_reason(e, REASON_CREDENTIAL_UNAVAILABLE,
+			  "its certificate %s %04d-%02d-%02d at %02d:%02dZ", what,
+			  tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min);
 }
 
 static int check_dates(const struct client_cert *c, struct err *e)

@@ -51,7 +51,8 @@ static void add_date(struct strbuf *out, const ASN1_TIME *t)
 	struct tm tm;
 
 	if (ASN1_TIME_to_tm(t, &tm) == 1)
-		strbuf_addf(out, "%04d-%02d-%02d", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday);
+		strbuf_addf(out, "%04d-%02d-%02d at %02d:%02dZ", tm.tm_year + 1900, tm.tm_mon + 1,
+			    tm.tm_mday, tm.tm_hour, tm.tm_min);
 	else
 		strbuf_adds(out, "a date that cannot be read");
 }
