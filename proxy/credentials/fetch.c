@@ -211,6 +211,7 @@ static int read_head(struct fetch *f, struct err *e)
 		return read_head(f, e);
 	body_reader_clear(&f->body);
 	body_reader_init(&f->body, f->response.body, f->response.length);
+	f->body.padded_sizes = true;
 	f->answer = secret_new(f->most + 1);
 	return f->answer ? 1 : err_set(e, "out of memory");
 }

@@ -50,9 +50,16 @@ void body_reader_clear(struct body_reader *b)
 
 /* ---- chunk lines ---- */
 
-/* 1*HEXDIG and nothing that other readers might take for more of it. Returns the digits read, or
- * -1. */
-static ptrdiff_t read_size(struct str in, uint64_t *ret, struct err *e)
+static size_t skip_blanks(struct str s, size_t at)
+{
+	while (at < s.n && (s.p[at] == ' ' || s.p[at] == '\t'))
+		at++;
+	return at;
+}
+
+/* 1*HEXDIG and nothing that other readers might take for more of it, but for blanks before the CRLF
+ * if `padded`. Returns the bytes read, or -1. */
+static ptrdiff_t read_size(struct str in, bool padded, uint64_t *ret, struct err *e)
 {
 	size_t n = 0;
 
@@ -65,6 +72,13 @@ static ptrdiff_t read_size(struct str in, uint64_t *ret, struct err *e)
 	}
 	if (*ret > INT64_MAX)
 		return broken(e, "a chunk size past 2^63");
+	if (padded && n > 0) {
+		size_t digits = n;
+
+		n = skip_blanks(in, n);
+		if (n > digits && n < in.n && in.p[n] != '\r')
+			return broken(e, "blanks within a chunk line");
+	}
 	if (n < in.n && (n == 0 || (in.p[n] != ';' && in.p[n] != '\r')))
 		return err_reason(e, REASON_MALFORMED_REQUEST, "byte 0x%02x in a chunk size",
 				  (unsigned char)in.p[n]);
@@ -80,13 +94,6 @@ static ptrdiff_t read_crlf(struct str in, size_t at, const char *where, struct e
 	if (at + 1 < in.n && in.p[at + 1] != '\n')
 		return err_reason(e, REASON_MALFORMED_REQUEST, "a bare CR %s", where);
 	return at + 1 < in.n ? 2 : 0;
-}
-
-static size_t skip_blanks(struct str s, size_t at)
-{
-	while (at < s.n && (s.p[at] == ' ' || s.p[at] == '\t'))
-		at++;
-	return at;
 }
 
 /* Where the token at s[at] ends; 0: there is none. */
@@ -140,25 +147,25 @@ static ptrdiff_t take_size_line(struct body_reader *b, struct str in, struct err
 {
 	struct str line = str_head(in, LIMIT_CHUNK_LINE_BYTES);
 	uint64_t size;
-	ptrdiff_t digits = read_size(line, &size, e), end;
+	ptrdiff_t size_n = read_size(line, b->padded_sizes, &size, e), end;
 	size_t ext = 0;
 
-	if (digits < 0)
+	if (size_n < 0)
 		return -1;
 	/* Extensions are for this hop, and none is known here: bounded, skipped. */
-	if ((size_t)digits < line.n && line.p[digits] == ';')
-		ext = h1_span(str_skip(line, (size_t)digits), H1_VALUE);
+	if ((size_t)size_n < line.n && line.p[size_n] == ';')
+		ext = h1_span(str_skip(line, (size_t)size_n), H1_VALUE);
 	if (b->ext_bytes + ext > LIMIT_CHUNK_EXT_BYTES)
 		return broken(e, "too many bytes of chunk extensions");
-	end = read_crlf(line, (size_t)digits + ext, "in a chunk line", e);
+	end = read_crlf(line, (size_t)size_n + ext, "in a chunk line", e);
 	if (end < 0)
 		return -1;
 	if (end == 0)
 		return in.n < LIMIT_CHUNK_LINE_BYTES ? 0
 						     : broken(e, "a chunk line that is too long");
-	if (!are_extensions(str_head(str_skip(line, (size_t)digits), ext)))
+	if (!are_extensions(str_head(str_skip(line, (size_t)size_n), ext)))
 		return broken(e, "chunk extensions that are none");
-	end += digits + (ptrdiff_t)ext;
+	end += size_n + (ptrdiff_t)ext;
 	b->ext_bytes += ext;
 	b->overhead += (uint64_t)end + 2;
 	if (b->overhead > LIMIT_CHUNK_OVERHEAD + OVERHEAD_PER_BYTE * b->data_bytes)

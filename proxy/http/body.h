@@ -18,6 +18,9 @@ struct body_reader {
 	uint64_t overhead; /* framing bytes so far beyond what the data justifies */
 	uint64_t ext_bytes;
 	uint64_t data_bytes;
+	/* Blanks between a chunk's size and its CRLF are passed over. For answers, which many
+	 * servers and balancers pad so; set behind body_reader_init. */
+	bool padded_sizes;
 	bool done;
 };
 

@@ -280,6 +280,7 @@ static int u_read_head(struct upstream *up, struct response *ret, struct err *e)
 		u->idle_s = ret->idle_s;
 		body_reader_clear(&u->body);
 		body_reader_init(&u->body, ret->body, ret->length);
+		u->body.padded_sizes = true;
 		if (ret->body == BODY_NONE || (ret->body == BODY_LENGTH && ret->length == 0))
 			u->got_end = true;
 	}

@@ -75,7 +75,7 @@ static void check(struct str in, const struct result *got, enum end end, const c
 }
 
 /* All two-piece splits, and one byte at a time. */
-static void run_chunked(struct str in, enum end end, const char *data, size_t used)
+static void run_of(struct str in, bool answer, enum end end, const char *data, size_t used)
 {
 	size_t *cuts = malloc((in.n + 2) * sizeof(*cuts));
 
@@ -87,6 +87,7 @@ static void run_chunked(struct str in, enum end end, const char *data, size_t us
 		cuts[0] = split;
 		cuts[1] = in.n;
 		body_reader_init(&b, BODY_CHUNKED, 0);
+		b.padded_sizes = answer;
 		read_cut(&b, in, cuts, 2, &got);
 		check(in, &got, end, data, used);
 		strbuf_clear(&got.data);
@@ -99,12 +100,50 @@ static void run_chunked(struct str in, enum end end, const char *data, size_t us
 		struct result got;
 
 		body_reader_init(&b, BODY_CHUNKED, 0);
+		b.padded_sizes = answer;
 		read_cut(&b, in, cuts, in.n, &got);
 		check(in, &got, end, data, used);
 		strbuf_clear(&got.data);
 		body_reader_clear(&b);
 	}
 	free(cuts);
+}
+
+static void run_chunked(struct str in, enum end end, const char *data, size_t used)
+{
+	run_of(in, false, end, data, used);
+}
+
+/* Behind a size and before its CRLF alone, and in answers alone. */
+static void test_padded_sizes(void **state)
+{
+	static const char *const good[] = {
+		"5 \r\nhello\r\n0\r\n\r\n",
+		"5\t\r\nhello\r\n0 \r\n\r\n",
+		"005    \r\nhello\r\n0   \r\n\r\n",
+		"0000000000000005 \t \r\nhello\r\n0\r\n\r\n",
+	};
+	static const char *const bad[] = {
+		" 5\r\nhello\r\n0\r\n\r\n",
+		"5 ;x\r\nhello\r\n0\r\n\r\n",
+		"5 0\r\nhello\r\n",
+		"5 \nhello\r\n0\r\n\r\n",
+		"5 \rhello\r\n",
+		"5\x0b\r\nhello\r\n",
+		" \r\nhello\r\n",
+		"5;x \r\nhello\r\n",
+		"5\xa0\r\nhello\r\n",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(good); i++) {
+		struct str in = str_from_c(good[i]);
+
+		run_of(in, true, DONE, "hello", in.n);
+		run_of(in, false, BROKEN, "", 0);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		run_of(str_from_c(bad[i]), true, BROKEN, "", 0);
 }
 
 static void test_chunked_good(void **state)
@@ -518,15 +557,11 @@ static void test_chunk_end(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_chunked_good),
-		cmocka_unit_test(test_chunked_bad),
-		cmocka_unit_test(test_chunked_unfinished),
-		cmocka_unit_test(test_trailers),
-		cmocka_unit_test(test_floods),
-		cmocka_unit_test(test_bounds),
-		cmocka_unit_test(test_length),
-		cmocka_unit_test(test_none_and_close),
-		cmocka_unit_test(test_chunk_head),
+		cmocka_unit_test(test_chunked_good),   cmocka_unit_test(test_padded_sizes),
+		cmocka_unit_test(test_chunked_bad),    cmocka_unit_test(test_chunked_unfinished),
+		cmocka_unit_test(test_trailers),       cmocka_unit_test(test_floods),
+		cmocka_unit_test(test_bounds),	       cmocka_unit_test(test_length),
+		cmocka_unit_test(test_none_and_close), cmocka_unit_test(test_chunk_head),
 		cmocka_unit_test(test_chunk_end),
 	};
 
