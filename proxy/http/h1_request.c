@@ -134,12 +134,14 @@ static int read_connect(const struct h1_context *ctx, struct request *r, struct 
 	uint16_t port;
 
 	r->form = TARGET_AUTHORITY;
+	if (url_parse_authority(r->raw_target, &host, &port, e) == 0) {
+		r->url.host = host;
+		r->url.port = port;
+	} else if (!ctx->in_tunnel) {
+		return err_wrap(e, "CONNECT takes host:port");
+	}
 	if (ctx->in_tunnel)
 		return malformed(e, "CONNECT where no proxy is asked, but an origin");
-	if (url_parse_authority(r->raw_target, &host, &port, e) < 0)
-		return err_wrap(e, "CONNECT takes host:port");
-	r->url.host = host;
-	r->url.port = port;
 	return 0;
 }
 

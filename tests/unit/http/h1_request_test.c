@@ -293,8 +293,19 @@ static void test_targets_in_tunnel(void **state)
 		{BYTES("GET / HTTP/1.1\r\n\r\n"), BAD},
 	};
 
+	struct request r = {0};
+	struct err e;
+
 	(void)state;
 	RUN(rows, &tunnel);
+	/* For the record: whereto it was. */
+	assert_int_equal(judge(STR("CONNECT EVIL.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n"),
+			       &tunnel, &r, &e),
+			 BAD);
+	assert_string_equal(r.url.host.text, "evil.test");
+	assert_int_equal(r.url.port, 443);
+	assert_non_null(strstr(e.text, "where no proxy is asked"));
+	request_clear(&r);
 }
 
 static void test_host(void **state)
