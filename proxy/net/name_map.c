@@ -184,12 +184,12 @@ static uint32_t next_place(struct name_map *m)
 static int make_room(struct name_map *m, bool is_spelt, int64_t now_us, struct err *e)
 {
 	size_t most = is_spelt ? LIMIT_NAMES : LIMIT_NAMES - LIMIT_NAMES_SPELT;
+	struct name *oldest = TAILQ_LAST(&m->names, names), *newer;
 
-	while (m->n >= most) {
-		struct name *oldest = TAILQ_LAST(&m->names, names);
-
+	for (; m->n >= most; oldest = newer) {
 		if (!oldest || oldest->until_us > now_us)
 			return err_reason(e, REASON_OVERLOADED, "%zu names are in use", most);
+		newer = TAILQ_PREV(oldest, names, by_use);
 		forget(m, oldest);
 	}
 	return 0;
