@@ -131,7 +131,10 @@ demo: demo-deps
 
 ASAN := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 TSAN := -O1 -g -fsanitize=thread -fno-omit-frame-pointer
-.PHONY: asan tsan
+.PHONY: asan asan-build tsan
+asan-build:
+	@$(MAKE) --no-print-directory BUILD=build-asan OPT="$(ASAN)" all unit-build \
+		unit-torture-build build-asan/replay
 asan: test-deps
 	@ASAN_OPTIONS=detect_leaks=1:abort_on_error=0:quarantine_size_mb=4 UBSAN_OPTIONS=print_stacktrace=1 \
 		$(MAKE) --no-print-directory BUILD=build-asan OPT="$(ASAN)" unit integration

@@ -96,6 +96,20 @@ def becomes(s: Replica, box, status: int) -> None:
     wait_for(look, why=f"{status}")
 
 
+def new_soon(s: Replica) -> Sandbox:
+    """The same of a new one."""
+    made = []
+
+    def look():
+        try:
+            made.append(s.new())
+        except AssertionError:
+            return False
+        return True
+    wait_for(look, why="a sandbox")
+    return made[0]
+
+
 def is_closed(c: Raw, seconds: float = TIMEOUT) -> bool:
     c.sock.settimeout(seconds)
     try:
@@ -321,10 +335,9 @@ def test_a_full_redis(pair, redis):
     check_refusal(b.get(ended), 407, "token_revoked")
     # One that connects now reads all of it.
     redis("CLIENT", "KILL", "TYPE", "normal")
-    b.wait_up()
-    assert b.get(box).status == 200
+    becomes(b, box, 200)
     redis("CONFIG", "SET", "maxmemory", "0")
-    assert b.get(a.new()).status == 200
+    becomes(b, new_soon(a), 200)
 
 
 def test_what_others_write_there(make, redis):

@@ -6,7 +6,7 @@
 
 R          ?=
 RFLAGS     ?= -m
-REPLAY_BUILD := build-replay
+REPLAY_BUILD := build-asan
 REPLAY_MAKE = $(MAKE) --no-print-directory BUILD=$(REPLAY_BUILD) OPT="$(ASAN)"
 
 # What the fakes replace is left out: of proxy/net only what stands above sockets and time is real.
