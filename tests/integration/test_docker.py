@@ -155,6 +155,40 @@ def test_an_engine_elsewhere(refused):
         assert said.returncode == 125 and (name in said.stderr or "there is no" in said.stderr)
 
 
+# The engine's client ends with 0 of a signal, as Podman before 4.4.2 does while it attaches. Its `kill` tells the
+# sandbox, where there is one, which ends with 9.
+ENGINE = """\
+#!/bin/sh
+cd {folder}
+case $1 in
+start) trap 'exit 0' TERM; sleep 0.3; echo up; until test -e told; do sleep 0.05; done; exit 9;;
+kill) test "$2 $3 $4" = "--signal {number} box" && {up} && touch told;;
+esac
+"""
+START = """\
+import importlib.machinery, sys, types
+launcher = importlib.machinery.SourceFileLoader("launcher", sys.argv[1]).load_module()
+engine = types.SimpleNamespace(program=[sys.argv[2]], name="box")
+sys.exit(launcher.start(engine, types.SimpleNamespace(timeout=60)))
+"""
+
+
+@pytest.mark.parametrize("up,status", [("true", 9), ("false", 128 + signal.SIGTERM)])
+def test_a_signal_goes_to_the_sandbox(tmp_path, up, status):
+    engine = tmp_path / "engine"
+    engine.write_text(ENGINE.format(folder=tmp_path, number=int(signal.SIGTERM), up=up))
+    engine.chmod(0o755)
+    child = subprocess.Popen([sys.executable, "-B", "-c", START, str(LAUNCHER), str(engine)], stdout=subprocess.PIPE,
+                             text=True, env=clean_env())
+    try:
+        assert child.stdout.readline() == "up\n"
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(30) == status
+    finally:
+        child.kill()
+        child.wait()
+
+
 def test_help():
     got = subprocess.run([str(LAUNCHER), "--help"], capture_output=True, text=True, timeout=30)
     assert got.returncode == 0
