@@ -20,7 +20,7 @@ FUZZ_MAKE   = $(MAKE) --no-print-directory BUILD=$(FUZZ_BUILD) CC=clang OPT="$(F
 fuzz-deps:
 	@sh tests/install-deps.sh build fuzz
 fuzz-build: fuzz-deps
-	@$(FUZZ_MAKE) fuzz-targets
+	@+$(FUZZ_MAKE) fuzz-targets
 fuzz: fuzz-build
 	@sh tests/fuzz/run.sh fuzz $(FUZZ_BUILD) $(TIME) $(FUZZ_JOBS) $(FUZZ)
 fuzz-regress: fuzz-build

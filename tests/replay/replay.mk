@@ -26,10 +26,10 @@ $(BUILD)/replay: $(BUILD)/tests/replay/replay.o $(BUILD)/tests/replay/scenario.o
 
 .PHONY: replay replay-torture connection-fuzz
 replay:
-	@$(REPLAY_MAKE) $(REPLAY_BUILD)/replay
+	@+$(REPLAY_MAKE) $(REPLAY_BUILD)/replay
 	@$(REPLAY_BUILD)/replay $(RFLAGS) -n "$(R)" tests/replay/scenarios/*.txt
 replay-torture:
-	@$(REPLAY_MAKE) $(REPLAY_BUILD)/replay
+	@+$(REPLAY_MAKE) $(REPLAY_BUILD)/replay
 	@nice -n 10 $(REPLAY_BUILD)/replay -t -n "$(R)" tests/replay/scenarios/*.txt
 
 # The fuzz target of whole connections: built by tests/fuzz/fuzz.mk with the fakes beside it.
