@@ -3,6 +3,10 @@
  */
 #include "policy/config.h"
 
+#include "logging/attrs.h"
+#include "logging/limits.h"
+
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -179,6 +183,44 @@ const char *config_credential_file(const struct config_credential *c, size_t n)
 	for (size_t i = 0; i < c->params_n; i++)
 		if (c->params[i].kind == PARAM_FILE && n-- == 0)
 			return c->params[i].text;
+	return NULL;
+}
+
+static bool is_of_ca(const char *dir, bool (*is_same)(const void *arg, const char *path),
+		     const void *arg)
+{
+	static const char *const names[] = {"ca.key", "ca.pem"};
+	char file[LIMIT_KEEPER_PATH]; /* no longer one can be opened; no memory to run out of */
+
+	for (size_t i = 0; dir && i < ARRAY_LEN(names); i++)
+		if (snprintf(file, sizeof(file), "%s/%s", dir, names[i]) < (int)sizeof(file) &&
+		    is_same(arg, file))
+			return true;
+	return false;
+}
+
+const char *config_spoilt_by_log(const struct config *c,
+				 bool (*is_same)(const void *arg, const char *path),
+				 const void *arg)
+{
+	const char *path;
+
+	if (c->file && is_same(arg, c->file))
+		return "this configuration";
+	if (is_of_ca(c->ca_dir, is_same, arg))
+		return "a file of the CA";
+	for (size_t i = 0; i < c->trust_n; i++)
+		if (is_same(arg, c->trust[i]))
+			return "a file of `trust`";
+	for (size_t i = 0; i < c->credentials_n; i++) {
+		const struct config_placeholder *p = c->credentials[i].placeholder;
+
+		if (p && p->file && is_same(arg, p->file))
+			return "the file of a placeholder";
+		for (size_t n = 0; (path = config_credential_file(&c->credentials[i], n)); n++)
+			if (is_same(arg, path))
+				return "the file of a credential";
+	}
 	return NULL;
 }
 

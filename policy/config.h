@@ -332,6 +332,11 @@ const struct config_param *config_param(const struct config_credential *c,
 const char *config_param_text(const struct config_credential *c, enum config_param_key key);
 /* The n-th file that a secret of c is read from; NULL: there are no more. */
 const char *config_credential_file(const struct config_credential *c, size_t n);
+/* What else of c's files a line of its log would spoil: of the one that is_same says is the log's.
+ * NULL: none. By their names here (load.c), by what they are in proxy/keeper. */
+const char *config_spoilt_by_log(const struct config *c,
+				 bool (*is_same)(const void *arg, const char *path),
+				 const void *arg);
 /* Has each sandbox a value of its own? */
 bool config_credential_is_per_sandbox(const struct config_credential *c);
 /* Does the way to this host go through upstream.proxy, as far as its name says? NULL: it does not;

@@ -161,43 +161,9 @@ static bool is_same_path(const char *a, const char *b)
 	return true;
 }
 
-static bool is_of_ca(const char *dir, const char *path)
+static bool is_log(const void *log, const char *path)
 {
-	static const char *const names[] = {"ca.key", "ca.pem"};
-	struct strbuf file;
-	bool found = false;
-
-	for (size_t i = 0; i < ARRAY_LEN(names) && !found; i++) {
-		strbuf_init(&file, strlen(dir) + 16);
-		strbuf_addf(&file, "%s/%s", dir, names[i]);
-		found = is_same_path(path, strbuf_cstr(&file));
-		strbuf_clear(&file);
-	}
-	return found;
-}
-
-/* What else the file names that a line of the log would spoil; NULL: nothing. */
-static const char *spoilt_by_log(const struct config *c)
-{
-	const char *log = c->log_to, *path;
-
-	if (c->file && is_same_path(log, c->file))
-		return "this configuration";
-	if (c->ca_dir && is_of_ca(c->ca_dir, log))
-		return "a file of the CA";
-	for (size_t i = 0; i < c->trust_n; i++)
-		if (is_same_path(log, c->trust[i]))
-			return "a file of `trust`";
-	for (size_t i = 0; i < c->credentials_n; i++) {
-		const struct config_placeholder *p = c->credentials[i].placeholder;
-
-		if (p && p->file && is_same_path(log, p->file))
-			return "the file of a placeholder";
-		for (size_t n = 0; (path = config_credential_file(&c->credentials[i], n)); n++)
-			if (is_same_path(log, path))
-				return "the file of a credential";
-	}
-	return NULL;
+	return is_same_path(log, path);
 }
 
 static void load_top(struct loader *l, const struct yaml_node *root)
@@ -222,6 +188,7 @@ static void load_top(struct loader *l, const struct yaml_node *root)
 		{KEY_TOP_LISTEN, load_listen},
 	};
 	struct section_values v;
+	const char *spoilt;
 
 	section_read(root, SECTION_TOP, &v, l->f);
 	check_version(l, &v, root);
@@ -236,12 +203,13 @@ static void load_top(struct loader *l, const struct yaml_node *root)
 			parts[i].load(l, node);
 	}
 	load_unused_credentials(l);
-	if (l->c->log_to && spoilt_by_log(l->c)) {
+	spoilt = l->c->log_to ? config_spoilt_by_log(l->c, is_log, l->c->log_to) : NULL;
+	if (spoilt) {
 		const struct yaml_node *log = section_value(&v, KEY_TOP_LOG);
 
 		fault_add(l->f, log->line, log->col,
 			  "`to` is %s, and each line would be added to it (name another file)",
-			  spoilt_by_log(l->c));
+			  spoilt);
 	}
 }
 

@@ -93,22 +93,14 @@ static bool is_source(const struct config *c, const struct stat *st)
 	return c && (is_credential(c, st) || is_of_ca(c, st, "ca.key"));
 }
 
+static bool is_that_file(const void *st, const char *path)
+{
+	return is_same_file(st, path);
+}
+
 const char *files_spoilt_by_log(const struct config *c, const struct stat *st)
 {
-	if (c->file && is_same_file(st, c->file))
-		return "this configuration";
-	if (is_of_ca(c, st, "ca.key") || is_of_ca(c, st, "ca.pem"))
-		return "a file of the CA";
-	for (size_t i = 0; i < c->trust_n; i++)
-		if (is_same_file(st, c->trust[i]))
-			return "a file of `trust`";
-	for (size_t i = 0; i < c->credentials_n; i++) {
-		const struct config_placeholder *p = c->credentials[i].placeholder;
-
-		if (p && p->file && is_same_file(st, p->file))
-			return "the file of a placeholder";
-	}
-	return is_credential(c, st) ? "the file of a credential" : NULL;
+	return config_spoilt_by_log(c, is_that_file, st);
 }
 
 static bool may_be_open(const struct config *c, const struct stat *st, uint32_t how)
